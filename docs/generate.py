@@ -1,0 +1,283 @@
+"""Write the pages of docs/ that are made from code; with --check, say whether they are up to date.
+
+Exit code 1 and one line per stale page when a check fails.
+"""
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import forebay
+from forebay.config import describe_settings
+from forebay.core.lifecycle import FINAL, STATUS, TRANSITIONS, Event, State
+from forebay.errors import ForebayError
+
+DOCS = Path(__file__).parent
+
+STATE_MEANING = {
+    State.SCHEDULED: "waits for its `run_at`, or was deferred",
+    State.QUEUED: "may run now",
+    State.RUNNING: "leased by a node, proven by a fence",
+    State.RETRYING: "failed, waits out its backoff",
+    State.SUCCEEDED: "has its result",
+    State.DEAD: "a dead letter: attempts used up, permanent failure, or poison",
+    State.CANCELLED: "somebody cancelled it",
+    State.EXPIRED: "its ttl passed while it waited, or its deadline passed",
+}
+
+EVENT_MEANING = {
+    Event.DUE: ("the time it waited for has come", "-"),
+    Event.LEASED: ("granted to a node; the fence grows", "charged here"),
+    Event.COMPLETED: ("the handler gave an output", "kept"),
+    Event.FAILED: ("the attempt failed and will be tried again after its backoff", "kept"),
+    Event.EXHAUSTED: ("the attempt failed and will not be tried again", "kept"),
+    Event.RELEASED: ("handed back untouched, by a drain", "refunded; hand-backs have a cap of their own"),
+    Event.DEFERRED: ("handed back until a time", "refunded; the same cap"),
+    Event.SUSPECTED: (
+        "its child died with others in the batch; it runs alone next",
+        "refunded; the same cap",
+    ),
+    Event.LOST: ("the node died, or the lease ran out", "kept, no backoff"),
+    Event.TTL_PASSED: ("it waited longer than its ttl", "-"),
+    Event.DEADLINE_PASSED: ("nothing of it may run after this instant", "-"),
+    Event.CANCELLED: ("cancelled: waiting at once, running when its holder has stopped", "-"),
+}
+
+# What the signature of @app.task cannot say: the default when it is None, the unit or form, the meaning.
+ARGUMENTS = {
+    "name": ("the name of the function or class", "text", "what clients call it"),
+    "batch_max": ("", "items", "most items of one `predict`; 1 for functions"),
+    "batch_wait": ("`5ms` when `batch_max` is above 1", "time", "how long an item in hand waits for company"),
+    "timeout": ("", "time", "longest run of one call; then its process is killed"),
+    "load_timeout": ("", "time", "longest start of a worker: import, `load`, `warm_up`"),
+    "attempts_max": ("", "attempts", "after so many failed ones it is dead; a job may name its own"),
+    "backoff": (
+        "`1s`",
+        "time",
+        "pause after the first failure; doubles up to 1 h; half of it is certain, half drawn",
+    ),
+    "ttl": ("", "time", "how long a job may wait, from its `run_at`; a job may name its own"),
+    "deadline": ("none", "time", "until when it must be done, from the submission; a job may name its own"),
+    "queue_max": ("", "jobs", "most jobs held; the setting `queue_max` if that is less"),
+    "queue_bytes_max": ("", "size", "most bytes held; the setting `queue_bytes_max` if that is less"),
+    "replicas": (
+        "the setting `workers`",
+        "processes",
+        "workers of this class; refused on a function, as functions share a pool",
+    ),
+    "devices": (
+        "a GPU each, else `cpu`",
+        "names",
+        'of a class: `"cpu"`, `"cuda"`, `"cuda:1"` or a list',
+    ),
+    "version": ("", "text", "shown with the task"),
+    "order": (
+        "",
+        "text",
+        "inside a priority: `arrival` (first ready first) or `deadline`; see [order](order.md)",
+    ),
+    "reserve": (
+        "",
+        "share",
+        "of the replicas that only jobs of priority `high` or more urgent may use; see [order](order.md)",
+    ),
+    "priority": (
+        "",
+        "name or 0 to 9",
+        "`high`, `normal`, `low`; 0 is most urgent; a job may name its own",
+    ),
+    "concurrency": ("32 for an async function, else 1", "calls", "async calls at once in one worker"),
+    "deaths_max": ("", "deaths", "so many deaths of its process while it ran alone make it dead"),
+    "quarantine_deaths": (
+        "`deaths_max` + 1",
+        "deaths",
+        "of one input, over all jobs, after which it is refused; 0: never: [quarantine](dead-letters.md)",
+    ),
+    "recycle_after": (
+        "never",
+        "items",
+        "replace a worker after so many; functions: the least of all",
+    ),
+    "recycle_memory": ("never", "size", "replace a worker that holds more resident memory"),
+    "split": ("", "flag", "halve a batch that failed to find the bad item"),
+    "coalesce": (
+        "`False`, `True` with `cache`",
+        "flag",
+        "equal submissions join a job that has not ended: [Equal work](#equal-work)",
+    ),
+    "cache": ("none", "time", "and one that succeeded, for so long"),
+    "on_version": (
+        "`run`",
+        "name",
+        "a job of another `version`: `run` it, let it `wait` for its own, `fail` it: [Versions](#versions)",
+    ),
+    "retention": (
+        "the setting `retention`",
+        "time",
+        "how long its jobs are kept after their end: [Kept](#how-long-jobs-are-kept)",
+    ),
+    "retention_failed": ("the setting `retention_failed`", "time", "how long its dead letters are kept"),
+    "breaker": (
+        "none, the default one with `fallback`",
+        "`forebay.Breaker`",
+        "stops calls that keep failing: [breakers](breakers.md)",
+    ),
+    "fallback": (
+        "none",
+        "task or JSON",
+        "what answers while the breaker is open: [on a task](breakers.md#on-a-task)",
+    ),
+    "retry_on": ("all", "exceptions", "only these are tried again"),
+    "permanent_on": ("none", "exceptions", "these are never tried again; stronger than `retry_on`"),
+}
+
+
+def arguments() -> str:
+    """Return the table of the arguments of @app.task. Raises KeyError for one that has no words here."""
+    found = inspect.signature(forebay.App.task).parameters
+    named = {n: p.default for n, p in found.items() if p.kind is p.KEYWORD_ONLY}
+    if gone := set(ARGUMENTS) - set(named):
+        raise KeyError(f"not an argument of @app.task any more: {sorted(gone)}")
+    rows = ["| argument | default | in | is |", "|---|---|---|---|"]
+    for name, default in named.items():
+        otherwise, unit, meaning = ARGUMENTS[name]
+        rows.append(f"| `{name}` | {otherwise or f'`{default}`'} | {unit} | {meaning} |")
+    return "\n".join(rows)
+
+
+def tasks() -> str:
+    """Return the page on tasks with the table of arguments made anew; the rest is written by hand."""
+    text = (DOCS / "tasks.md").read_text(encoding="utf-8")
+    begin, end = "<!-- arguments: made by docs/generate.py -->\n", "<!-- end of arguments -->"
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n{arguments()}\n\n{end}{rest.partition(end)[2]}"
+
+
+def lifecycle() -> str:
+    """Return the page on the life of a job, drawn from the table."""
+    lines = [
+        "# The life of a job",
+        "",
+        "Made from `core/lifecycle.py` by `python docs/generate.py`; do not edit.",
+        "",
+        "A state changes only along an arrow.",
+        "A final state is never left: a redrive makes a new, linked job.",
+        "`queued` means ready now.",
+        "Jobs that wait for a time are `scheduled` or `retrying`, and time alone moves them.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> scheduled",
+        "    [*] --> queued",
+    ]
+    lines += [
+        f"    {a.value} --> {b.value}: {e.value}" for a, rows in TRANSITIONS.items() for e, b in rows.items()
+    ]
+    lines += [f"    {state.value} --> [*]" for state in State if state in FINAL]
+    lines += ["```", "", "## States", "", "| state | `status` in HTTP | means | final |", "|---|---|---|---|"]
+    lines += [
+        f"| `{s.value}` | `{STATUS[s]}` | {STATE_MEANING[s]} | {'yes' if s in FINAL else 'no'} |"
+        for s in State
+    ]
+    lines += ["", "## Events", "", "| event | means | the attempt is |", "|---|---|---|"]
+    lines += [f"| `{e.value}` | {EVENT_MEANING[e][0]} | {EVENT_MEANING[e][1]} |" for e in Event]
+    return "\n".join([*lines, ""])
+
+
+def subclasses(kind: type[ForebayError]) -> list[type[ForebayError]]:
+    """Return every error below `kind`, each once, in the order of its declaration."""
+    found = [kind]
+    for child in kind.__subclasses__():
+        if child.__module__ == "forebay.errors":
+            found += subclasses(child)
+    return list(dict.fromkeys(found))
+
+
+def first_line(value: object) -> str:
+    """Return the first sentence of a docstring, on one line, fit for a table."""
+    text = " ".join((value.__doc__ or "").strip().split("\n\n")[0].split())
+    return (re.match(r".*?\.(?= |$)", text) or re.match(".*", text))[0].replace("|", "\\|")  # type: ignore[index]
+
+
+def reference() -> str:
+    """Return the page on public names and error codes, made from the code."""
+    lines = [
+        "# Reference",
+        "",
+        "Made from the code by `python docs/generate.py`; do not edit.",
+        "",
+        "## Names",
+        "",
+        "| name | is |",
+        "|---|---|",
+    ]
+    lines += [
+        f"| `forebay.{name}` | {first_line(getattr(forebay, name))} |" for name in sorted(forebay.__all__)
+    ]
+    lines += [
+        "",
+        "## Errors",
+        "",
+        "`code` is for programs and stays; the text is for people and may change.",
+        "",
+        "| `code` | HTTP | means | class |",
+        "|---|---|---|---|",
+    ]
+    errors = sorted(subclasses(ForebayError)[1:], key=lambda error: (error.status, error.code))
+    lines += [f"| `{e.code}` | {e.status} | {first_line(e)} | `{e.__name__}` |" for e in errors]
+    return "\n".join([*lines, ""])
+
+
+def settings() -> str:
+    """Return the page on settings, made from the schema that checks them."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `config.py` by `python docs/generate.py`; do not edit.",
+        "",
+        "Defaults, then `forebay.toml` in the working directory (or the file that `FOREBAY_CONFIG` names),",
+        "then the environment, then flags. An unknown name is refused, with the nearest known one.",
+        "`WORKER_CONCURRENCY` and `QUEUE_MAXSIZE` are honoured as `workers` and `queue_max`.",
+        "",
+        "| setting | environment | default | is |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{f.name}` | `{f.env}` | `{f.default}` | {f.about.text} |" for f in describe_settings()]
+    return "\n".join([*lines, ""])
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "lifecycle.md": lifecycle,
+    "reference.md": reference,
+    "settings.md": settings,
+    "tasks.md": tasks,
+}
+
+
+def stale_pages() -> list[str]:
+    """Return the names of pages that differ from what the code says now."""
+    return [
+        name
+        for name, page in PAGES.items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != page()
+    ]
+
+
+def main() -> int:
+    """Write or check every page; return the exit code."""
+    parser = argparse.ArgumentParser(description="Make the generated pages of docs/.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is stale")
+    if parser.parse_args().check:
+        for name in (stale := stale_pages()):
+            print(f"docs/{name} is stale: run python docs/generate.py")
+        return 1 if stale else 0
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

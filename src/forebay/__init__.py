@@ -1,0 +1,63 @@
+"""The public names, re-exported on first use, so that `import forebay` costs a child or a script nothing."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import streams as streams
+    from forebay.client import ETA, AsyncClient, Client, JobFailedError
+    from forebay.core.buffer import Backoff
+    from forebay.declare import App, Blob, Breaker, Context, Device, Failed, Permanent, Retry
+    from forebay.errors import BreakerOpenError, ForebayError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ETA",
+    "App",
+    "AsyncClient",
+    "Backoff",
+    "Blob",
+    "Breaker",
+    "BreakerOpenError",
+    "Client",
+    "Context",
+    "Device",
+    "Failed",
+    "ForebayError",
+    "JobFailedError",
+    "Permanent",
+    "Retry",
+]
+
+_HOMES = {
+    "App": "declare",
+    "Blob": "declare",
+    "Breaker": "declare",
+    "Context": "declare",
+    "Device": "declare",
+    "Failed": "declare",
+    "Permanent": "declare",
+    "Retry": "declare",
+    "AsyncClient": "client",
+    "Backoff": "core.buffer",
+    "Client": "client",
+    "ETA": "client",
+    "JobFailedError": "client",
+    "BreakerOpenError": "errors",
+    "ForebayError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "streams":  # a package, with an extra of its own
+        return import_module("forebay.streams")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'forebay' has no attribute {name!r}")
+    value = getattr(import_module(f"forebay.{_HOMES[name]}"), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

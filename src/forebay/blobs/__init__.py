@@ -1,0 +1,1 @@
+"""Places for large bytes: a directory, and object stores; and the keeper of what nobody needs."""

@@ -1,0 +1,1 @@
+"""The engines: adapters of ports.broker, none importing another; wiring opens them."""

@@ -1,0 +1,84 @@
+"""predict of both clients: one answer within a deadline, in memory; refused at once when there is no time."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from forebay.client import arguments, plans, wire
+from forebay.client.drive import Runs, RunsLater
+from forebay.client.encode import to_json
+from forebay.client.faults import fault_of
+from forebay.client.plans import Plan, Terms
+from forebay.client.wire import Answer, Call
+
+SERVER_DEADLINE_S = 60.0  # how long an answer is waited for, beside `timeout`, where no deadline is given
+
+
+class Predicts:
+    """The verb of the client that blocks."""
+
+    def predict(
+        self: Runs,
+        task: str,
+        payload: object,
+        *,
+        deadline: str | float | None = None,
+        priority: str | int | None = None,
+        retry: bool = False,
+    ) -> Any:
+        """Return the output of one request: a JSON value, or bytes where the task answers a Blob.
+
+        `deadline` counts from its arrival at the server; else the task's holds. Nothing is sent twice, unless
+        `retry`: then a refusal is waited out as long as the server asks, for up to `retry_for` of the client.
+
+        Raises InfeasibleError when it cannot be done in time (`deadline_needed_s` in its `offer` would do),
+        DeadlinePassedError when it was not, and the ForebayError of any other refusal or failure.
+        """
+        return self.run(_predicted(_call(task, payload, deadline, priority), self.terms, retry))
+
+
+class AsyncPredicts:
+    """The verb of the client that awaits."""
+
+    async def predict(
+        self: RunsLater,
+        task: str,
+        payload: object,
+        *,
+        deadline: str | float | None = None,
+        priority: str | int | None = None,
+        retry: bool = False,
+    ) -> Any:
+        """Return the output of one request; see `Client.predict`."""
+        return await self.run(_predicted(_call(task, payload, deadline, priority), self.terms, retry))
+
+
+def _call(task: str, payload: object, deadline: str | float | None, priority: str | int | None) -> Call:
+    headers = [wire.JSON, ("accept", "*/*")]
+    wait_s = SERVER_DEADLINE_S
+    if deadline is not None:
+        wait_s = arguments.seconds("deadline", deadline)
+        headers.append(("x-request-timeout", f"{wait_s:.6f}".rstrip("0").rstrip(".")))
+    if priority is not None:
+        headers.append(("forebay-priority", str(priority)))
+    return Call(
+        "POST",
+        f"/v1/predict/{quote(task, safe='')}",
+        headers=tuple(headers),
+        body=to_json(payload, "payload"),
+        repeatable=False,
+        wait_s=wait_s,
+    )
+
+
+def _predicted(call: Call, terms: Terms, retry: bool) -> Plan[Any]:
+    if retry:
+        answer = yield from plans.send(call, terms)
+    else:
+        reply = yield call
+        assert reply is not None
+        if not isinstance(reply, Answer) or reply.status >= 300:
+            raise fault_of(reply, terms.url)
+        answer = reply
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return json.loads(answer.body) if kind == "application/json" else answer.body

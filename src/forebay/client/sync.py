@@ -1,0 +1,318 @@
+"""Client, Job: the client for programs that block."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from forebay.client import arguments, blobs, bulk, plans, wire
+from forebay.client.ahead import LooksAhead
+from forebay.client.arguments import LIST_MAX, RESULT_TIMEOUT, SubmitOptions
+from forebay.client.bridge import Bridge
+from forebay.client.cancelling import CancelsMany
+from forebay.client.carry import CONCURRENCY, Progress
+from forebay.client.crons import Crons
+from forebay.client.drive import drive
+from forebay.client.events import EVENTS_TIMEOUT, Following, JobEvent
+from forebay.client.letters import Letters
+from forebay.client.linking import Linking
+from forebay.client.mapping import MapRun
+from forebay.client.plans import Plan, Terms
+from forebay.client.policy import RETRY_FOR_S, UNREACHABLE_FOR_S, Known
+from forebay.client.predicting import Predicts
+from forebay.client.records import BlobRef, JobFacts, Mapped, Verdict
+from forebay.client.streaming import follow, parts
+from forebay.client.transport import TIMEOUT_S, SyncTransport, link
+from forebay.client.wire import Call, View
+
+T = TypeVar("T")
+Views = list[View]  # inside the class `list` is a verb
+Verdicts = list[Verdict]
+
+
+class Job(JobFacts):
+    """A job at the server, with what the server last said of it in `view`."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, view: View, client: "Client") -> None:
+        super().__init__(view)
+        self._client = client
+
+    def refresh(self) -> "Job":
+        """Ask the server how the job stands now; returns itself."""
+        self.view = (self._client.get(self.job_id)).view
+        return self
+
+    def result(self, timeout: str | float = RESULT_TIMEOUT) -> Any:
+        """Return the result, waiting up to `timeout` for it; a server restart in between does not matter.
+
+        Raises JobFailedError when the job ended without one, NotFinishedError when time ran out: the job
+        goes on then.
+        """
+        return self._client.result(self.job_id, timeout=timeout)
+
+    def events(self, timeout: str | float = EVENTS_TIMEOUT) -> Iterator[JobEvent]:
+        """Yield what happens to the job, to its end; see `Client.events`. Keeps `view` up to date."""
+        for event in self._client.events(self.job_id, timeout=timeout):
+            self.view = event.data if event.kind == "done" else self.view
+            yield event
+
+    def cancel(self) -> "Job":
+        """Ask for the job to be cancelled; returns itself. A running job ends a little later."""
+        self.view = (self._client.cancel(self.job_id)).view
+        return self
+
+
+class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
+    """One Forebay server.
+
+    Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
+    the server asked; a server that was never reached is given up after `unreachable_for`, or `retry_for`
+    when that is shorter, with UnreachableError. Refusals are raised as the ForebayError of their code.
+    `budget`, like "ci=300/s", is a rate that all who name it share at the server; `backoff` names a class of
+    producers: standard, interactive or batch. Safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        api_key: str | None = None,
+        *,
+        timeout: str | float = TIMEOUT_S,
+        retry_for: str | float = RETRY_FOR_S,
+        unreachable_for: str | float = UNREACHABLE_FOR_S,
+        backoff: str = "standard",
+        budget: str | None = None,
+    ) -> None:
+        place = link(url, api_key, timeout, arguments.budget(budget))
+        reach_s = arguments.seconds("unreachable_for", unreachable_for)
+        retry_s = arguments.seconds("retry_for", retry_for)
+        waits = arguments.backoff(backoff)
+        self.terms = Terms(time.monotonic, random.random, retry_s, reach_s, place.url, Known(), waits)
+        self.transport = SyncTransport(place)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, plan: Plan[T]) -> T:
+        """Return what a plan of forebay.client.plans comes to."""
+        return drive(plan, self.transport)
+
+    def _ask(self, call: Call) -> View:
+        return self.run(plans.ask(call, self.terms))
+
+    def submit(
+        self,
+        task: str,
+        payload: object,
+        *,
+        priority: str | int | None = None,
+        ttl: str | float | None = None,
+        deadline: Any = None,
+        run_at: Any = None,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        attempts_max: int | None = None,
+        callback_url: str | None = None,
+        ordering_key: str | None = None,
+        wait: str | float = 0.0,
+    ) -> Job:
+        """Submit one job. Returns once the server has stored it, or, with `wait`, once it has ended or
+        that time has passed.
+
+        Bytes, paths and open files in the payload are uploaded first, and so is a JSON payload that is too
+        large for a submission: see `put_blob`.
+
+        A lost answer is repeated under the same idempotency key, so it makes one job; a key of your own
+        makes that hold across restarts of your program too.
+        """
+        chosen = arguments.options(
+            priority=priority,
+            ttl=ttl,
+            deadline=deadline,
+            run_at=run_at,
+            metadata=metadata,
+            attempts_max=attempts_max,
+            callback_url=callback_url,
+            ordering_key=ordering_key,
+        )
+        payload = self.run(blobs.settled(payload, self.terms))
+        body, key = arguments.one(task, payload, chosen, idempotency_key)
+        call = wire.submit_call(body, key, arguments.seconds("wait", wait))
+        return Job(self._ask(call), self)
+
+    def submit_many(
+        self,
+        task: str,
+        payloads: Iterable[object],
+        **options: Unpack[SubmitOptions],
+    ) -> Verdicts:
+        """Submit many jobs in few calls; large payloads are uploaded as by `submit`. Returns one verdict per
+        payload, in order; each stands alone."""
+        chosen = arguments.options(**options)
+        return self.run(bulk.submit_payloads(task, payloads, chosen, self.terms))
+
+    def get(self, job_id: str, *, wait: str | float = 0.0) -> Job:
+        """Return a job, at once, or at its next change or after `wait`. Raises NotFoundError or GoneError."""
+        return Job(self._ask(wire.show_call(job_id, arguments.seconds("wait", wait))), self)
+
+    def result(self, job_id: str, *, timeout: str | float = RESULT_TIMEOUT) -> Any:
+        """Return the result of a job; see `Job.result`."""
+        return self.run(plans.result(job_id, arguments.seconds("timeout", timeout), self.terms))
+
+    def ended(self, job_id: str, *, timeout: str | float = RESULT_TIMEOUT) -> Job:
+        """Return a job once it has ended, however it ended. Raises NotFinishedError when time ran out."""
+        found = self.run(plans.ended(job_id, arguments.seconds("timeout", timeout), self.terms))
+        return Job(found, self)
+
+    def put_blob(self, source: blobs.BlobSource, media_type: str | None = None) -> BlobRef:
+        """Store large bytes and return what a payload names them by. A str or path is that of a file. What
+        cannot be read a second time (an iterable, a pipe) is sent once and not tried again."""
+        return self.run(blobs.put(source, media_type, self.terms))
+
+    def get_blob(
+        self, blob: BlobRef | str | Mapping[str, str], to: str | PathLike[str] | None = None
+    ) -> bytes:
+        """Return the bytes of a blob; with `to` they go to that file, whole or not at all."""
+        with blobs.sink_of(to) as sink:
+            return self.run(blobs.get(blob, sink, self.terms))
+
+    def erase_blob(self, blob: BlobRef | str | Mapping[str, str], *, force: bool = False) -> View:
+        """Remove a blob for good. Raises StateConflictError while a job names it, unless forced."""
+        return self._ask(blobs.erase_call(blob, force=force))
+
+    def events(self, job_id: str, *, timeout: str | float = EVENTS_TIMEOUT) -> Iterator[JobEvent]:
+        """Yield what happens to a job, to the `done` event with the finished job. Connects anew and goes on
+        behind the last event. Raises NotFoundError, GoneError, NotFinishedError when `timeout` is over."""
+        return follow(Following(job_id, arguments.seconds("timeout", timeout), self.terms), self.transport)
+
+    def stream(
+        self,
+        task: str,
+        payload: object,
+        *,
+        idempotency_key: str | None = None,
+        timeout: str | float = EVENTS_TIMEOUT,
+        **options: Unpack[SubmitOptions],
+    ) -> Iterator[Any]:
+        """Submit one job and yield the parts of its output as they come, each once. Raises as `result` does,
+        and StreamRestartedError when a new attempt yields other parts than those given out."""
+        chosen = arguments.options(**options)
+        first = wire.submit_stream_call(*arguments.one(task, payload, chosen, idempotency_key))
+        following = Following("", arguments.seconds("timeout", timeout), self.terms, first)
+        return parts(following, self.terms, self.transport)
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job. Raises StateConflictError when it had ended otherwise."""
+        return Job(self._ask(Call("DELETE", wire.job_path(job_id))), self)
+
+    def deliveries(self, job_id: str) -> Views:
+        """Return what became of the callback of a job: none before its end, else one with its tries."""
+        return wire.objects_of((self._ask(wire.deliveries_call(job_id))).get("items"))
+
+    def replay_deliveries(self, job_id: str) -> Views:
+        """Tell the callback of a job once more, at once. Raises StateConflictError when there is none."""
+        return wire.objects_of((self._ask(wire.deliveries_call(job_id, replay=True))).get("items"))
+
+    def amend(self, job_id: str, *, priority: str | int | None = None, task: str | None = None) -> Job:
+        """Give a job that waits another priority or task. Raises StateConflictError once it runs or ended."""
+        return Job(self._ask(arguments.amendment(job_id, priority, task)), self)
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        task: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        limit: int = LIST_MAX,
+    ) -> "list[Job]":
+        """Return up to `limit` jobs, newest first."""
+        filters = arguments.filters(status, task, metadata)
+        views = self.run(plans.rows("/v1/jobs", filters, limit, self.terms))
+        return [Job(view, self) for view in views]
+
+    def tasks(self) -> Views:
+        """Return every task with its schemas, limits and measured times."""
+        return self.run(plans.whole("/v1/tasks", self.terms))
+
+    def workers(self) -> Views:
+        """Return every replica with its state."""
+        return self.run(plans.whole("/v1/workers", self.terms))
+
+    def queues(self) -> Views:
+        """Return every queue with its depth and rates."""
+        return self.run(plans.whole("/v1/queues", self.terms))
+
+    def queue(self, task: str) -> View:
+        """Return one queue."""
+        return self._ask(wire.queue_call(task))
+
+    def pause(self, task: str) -> View:
+        """Stop handing out jobs of a task; it still accepts. Returns the queue."""
+        return self._ask(wire.queue_call(task, "pause"))
+
+    def resume(self, task: str) -> View:
+        """Hand out jobs of a task again. Returns the queue."""
+        return self._ask(wire.queue_call(task, "resume"))
+
+    def drain(self, task: str) -> View:
+        """Refuse new jobs of a task and finish those there are. Returns the queue."""
+        return self._ask(wire.queue_call(task, "drain"))
+
+    def erase(self, *, tenant: str | None = None, metadata: Mapping[str, str] | None = None) -> View:
+        """Remove all jobs of a tenant, or of whom the metadata names, with their results. Returns `removed`,
+        `running`, `done`, `scrubbed` of one bounded part: ask again until it is done."""
+        return self._ask(wire.erase_call(tenant, metadata))
+
+    def map(
+        self,
+        task: str,
+        items: Iterable[object],
+        *,
+        rate: str | float | None = None,
+        concurrency: int = CONCURRENCY,
+        retry_for: str | float | None = None,
+        run_id: str | None = None,
+        return_errors: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Iterator[Any]:
+        """Submit every item and yield the results in order; an error is raised in its turn, or yielded in
+        its place with `return_errors`. Else as `map_as_completed`.
+        """
+        run = MapRun(task, rate, concurrency, retry_for, run_id, progress, arguments.options(**options))
+        return Bridge(run, self.transport.place, self.terms).in_order(items, return_errors=return_errors)
+
+    def map_as_completed(
+        self,
+        task: str,
+        items: Iterable[object],
+        *,
+        rate: str | float | None = None,
+        concurrency: int = CONCURRENCY,
+        retry_for: str | float | None = None,
+        run_id: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Iterator[Mapped]:
+        """Submit every item and yield each once it has ended, with its result or its error.
+
+        Paced by `rate` ("300/s") and by the server: a refusal holds the whole run, which ends with that
+        refusal when nothing moved for `retry_for`. The idempotency keys are `run_id` and the position, so
+        a run that was interrupted and is repeated with the same `run_id` and items makes no job twice.
+        `items` is read by the calling thread, as results are taken; `progress` is called by another.
+        """
+        run = MapRun(task, rate, concurrency, retry_for, run_id, progress, arguments.options(**options))
+        return Bridge(run, self.transport.place, self.terms).completed(items)

@@ -1,0 +1,110 @@
+"""Basin: the requests of one lane: what waits, what runs, what has ended; the books, no decisions."""
+
+import heapq
+from collections.abc import Iterable, Mapping
+
+from forebay.core.job import Job, JobError, Lease
+from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
+from forebay.core.share import Share
+
+RATE_S = 0.5  # the time a rate of arrivals stands for
+
+
+class Basin:
+    """Every open request is here: with a replica, or waiting in the reservoir of its task."""
+
+    def __init__(self, tasks: Iterable[str], policies: Mapping[str, RequestPolicy] | None = None) -> None:
+        known = policies or {}
+        self.reservoirs = {name: Reservoir(known.get(name, RequestPolicy())) for name in tasks}
+        shares = [one.policy.jobs_share for one in self.reservoirs.values()]
+        self.share = Share(max(shares, default=0.0))
+        self.open: dict[str, Request] = {}  # by id
+        self.waiting = 0
+        self.ended: list[Ended] = []  # since they were last taken
+        self.lag_s = 0.0  # how late this process lately was for what was due
+        self.rates: dict[
+            str, tuple[float, float]
+        ] = {}  # requests that come: (when looked at, a second), by task
+        self.refused_at: dict[str, float] = {}  # when one was last refused for its deadline, by task
+        self.booked: dict[str, float] = {}  # until when refused callers were told to come back, by task
+        self.dry_at: float | None = None  # since when requests find no replica
+        self._due: list[tuple[float, int, Request]] = []  # heap
+        self._seq = 0
+
+    def came(self, task: str, *, now: float) -> None:
+        """Count a request that came, whatever becomes of it."""
+        at, rate = self.rates.get(task, (now, 0.0))
+        fade = max(0.0, 1.0 - max(0.0, now - at) / RATE_S)
+        self.rates[task] = (max(at, now), rate * fade + 1.0 / RATE_S)
+
+    def rate_per_s(self, task: str) -> float:
+        """Return how many requests of a task came a second lately."""
+        return self.rates.get(task, (0.0, 0.0))[1]
+
+    def new(self, job: Job) -> Request:
+        """Book a request that was let in; it waits."""
+        self._seq += 1
+        request = Request(job, self._seq)
+        self.open[job.id] = request
+        heapq.heappush(self._due, (request.deadline_at, request.seq, request))
+        self.wait(request)
+        return request
+
+    def wait(self, request: Request) -> None:
+        """Let it wait, in its place in line."""
+        request.tag = None
+        self.reservoirs[request.job.task].put(request)
+        self.waiting += 1
+
+    def start(self, request: Request, *, now: float) -> None:
+        """Take it out of its reservoir: it goes to a replica."""
+        if self.reservoirs[request.job.task].take(request):
+            self.waiting -= 1
+        request.started_at = now
+        request.attempt += 1
+
+    def put_back(self, lease: Lease) -> None:
+        """A replica never started it: it waits again, as if nothing had been."""
+        request = self.open.get(lease.job.id)
+        if request is not None:
+            request.attempt -= 1
+            self.wait(request)
+
+    def end(
+        self,
+        request: Request,
+        end: End,
+        *,
+        output: bytes | None = None,
+        error: JobError | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Close it, once; whoever waits is told of the first end."""
+        if request.end is not None:
+            return
+        request.end = end
+        if self.reservoirs[request.job.task].take(request):
+            self.waiting -= 1
+        self.open.pop(request.job.id, None)
+        self.ended.append(Ended(request, end, output, error, retry_after_s, request.tag is not None))
+
+    def due(self, now: float) -> list[Request]:
+        """Return the open requests whose deadline has come; forgets those that ended before it."""
+        due: list[Request] = []
+        while self._due and self._due[0][0] <= now:
+            request = heapq.heappop(self._due)[2]
+            if request.end is None:
+                due.append(request)
+        if len(self._due) > 2 * len(self.open) + 64:  # mostly of requests that ended long before
+            self._due = [entry for entry in self._due if entry[2].end is None]
+            heapq.heapify(self._due)
+        return due
+
+    def due_at(self) -> float | None:
+        """Return when to look for what is due next, None when nothing is open."""
+        return self._due[0][0] if self.open and self._due else None
+
+    def take_ended(self) -> list[Ended]:
+        """Return and forget what has ended since the last call."""
+        ended, self.ended = self.ended, []
+        return ended

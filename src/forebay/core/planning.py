@@ -1,0 +1,284 @@
+"""Which run starts on which replica now, and how much more to lease: the plan of one moment.
+
+Leasing ahead follows the measured service time: a replica may have `AHEAD_S` of expected work beyond
+what it runs; a run of up to `FORESEEN_S` lets the next piece be leased when it is about to end, a longer
+one when it has ended. So short work keeps the replicas busy, and long jobs are never held back from an
+idle replica elsewhere. Where the estimate was wrong, a replica is late: what waits behind it is asked
+back and nothing is planned on it.
+"""
+
+from collections.abc import Iterable
+
+from forebay.core.actions import GiveBack, RunBatch
+from forebay.core.batching import Trigger, closes_at, tightest, trigger
+from forebay.core.hand import Hand, TaskHand
+from forebay.core.replicas import Item, Replica, Run
+
+AHEAD_S = 0.005  # expected work a replica may have beyond what it runs
+FRAME_MAX = 256  # single items in one run
+LEASE_MAX = 1024  # jobs asked for at once
+RUNS_MAX = 3  # runs one replica may have, the running one included
+FORESEEN_S = 0.25  # the end of a longer run is not foreseen: one round trip to the store is nothing to it
+LATE_S = 0.25  # a head that runs this long ...
+OVERRUN = 2.0  # ... and this many times its estimate is late
+
+
+def room(hand: Hand, task: TaskHand, now: float) -> int:
+    """Return how many more jobs of `task` the replicas can use soon."""
+    capacities = [_capacity(task, replica, now) for replica in hand.replicas.values() if replica.open]
+    if capacities and hand.basin.waiting and not task.held:
+        capacities[0] = max(capacities[0], _slice(task))  # beside requests jobs wait in hand for their share
+    if len(hand.tasks) > 1:  # what other functions hold or ask for takes replicas too
+        taken = sum(_pieces(other) for other in hand.tasks.values() if other is not task)
+        capacities = sorted(filter(None, capacities))
+        capacities = capacities[: max(0, len(capacities) - taken)]
+    return min(LEASE_MAX, sum(capacities) - len(task.held) - len(hand.suspects))
+
+
+def start_runs(hand: Hand, *, now: float, limit: int | None = None) -> list[tuple[TaskHand, int]]:
+    """Send the jobs that should start now, `limit` runs at most; appends RunBatch actions. Returns how many
+    jobs of which task each run has."""
+    sent: list[tuple[TaskHand, int]] = []
+    for task in _oldest_first(hand.tasks.values()):
+        while task.held:
+            replica = _best(hand, task, now)
+            if replica is None:
+                break
+            size = min(sendable(task, replica, now), len(task.held))
+            if task.spec.batch_max == 1 and size > 1:
+                size = min(size, _fair_share(hand, task, now))
+            why = _why(task, size, now=now)
+            if why is None:
+                break
+            items = [task.held.popleft() for _ in range(size)]
+            send(hand, task, replica, items, why, now)
+            sent.append((task, size))
+            if limit is not None and len(sent) >= limit:
+                return sent
+    return sent
+
+
+def late_at(hand: Hand, replica: Replica) -> float | None:
+    """Return when the replica's head will be late, None when it has none or is late already."""
+    head = replica.head()
+    if head is None or replica.late or replica.kill is not None:
+        return None
+    expected_s = hand.tasks[head.task].fit.run_s(1 if head.singles else head.size) or 0.0
+    return replica.since + max(LATE_S, OVERRUN * expected_s)
+
+
+def note_late(hand: Hand, now: float) -> None:
+    """Mark the replicas whose head is late, and ask back what waits behind it."""
+    for replica in hand.replicas.values():
+        at = late_at(hand, replica)
+        if at is not None and now >= at:
+            replica.late = True
+            if replica.has_unstarted():
+                hand.actions.append(GiveBack(replica.id))
+
+
+def next_start_at(hand: Hand, now: float) -> float | None:
+    """Return when a waiting batch closes by itself, or a run is expected to be about to end."""
+    soonest: float | None = None
+    for task in hand.tasks.values():
+        if task.held and task.spec.batch_max > 1:
+            first = task.held[0]
+            closes = closes_at(
+                size=min(len(task.held), task.spec.batch_max),
+                oldest_at=first.held_at,
+                tightest_at=_tightest(task),
+                spec=task.spec,
+                fit=task.fit,
+            )
+            if closes > now:  # a batch that is due already waits for a replica, not for the time
+                soonest = closes if soonest is None else min(soonest, closes)
+    for replica in hand.replicas.values():
+        ends = _ends_at(replica)
+        if ends is not None and ends - AHEAD_S > now:
+            soonest = ends - AHEAD_S if soonest is None else min(soonest, ends - AHEAD_S)
+    return soonest
+
+
+def _capacity(task: TaskHand, replica: Replica, now: float) -> int:
+    """Items of `task` worth having in hand for this replica, sent or not."""
+    now_sendable = sendable(task, replica, now)
+    if now_sendable or task.spec.concurrency > 1:
+        return now_sendable
+    ends = _ends_at(replica)
+    if ends is None or now < ends - AHEAD_S:
+        return 0
+    return _slice(task)  # about to be free: have the next piece ready
+
+
+def wait_is_short(replica: Replica, now: float) -> bool:
+    """Say whether a replica is about to end all that it runs."""
+    return not replica.late and abs(replica.busy_until - now) <= AHEAD_S
+
+
+def sendable(task: TaskHand, replica: Replica, now: float) -> int:
+    """Return how many items of `task` this replica may be sent now."""
+    if not replica.open or replica.late:
+        return 0
+    spec = task.spec
+    if not replica.runs:
+        return _slice(task) if replica.calls_max is None else min(replica.calls_max, spec.concurrency)
+    if any(run.alone for run in replica.runs):
+        return 0
+    if replica.calls_max is not None:
+        return max(0, min(replica.calls_max, spec.concurrency) - replica.unfinished())
+    if spec.concurrency > 1:
+        return max(0, spec.concurrency - replica.unfinished())
+    if replica.head() is None:  # async calls only: they do not stand in the way
+        return _slice(task)
+    unit_s = task.fit.run_s(spec.batch_max)
+    if unit_s is None or len(replica.runs) >= RUNS_MAX or now - replica.since > 2 * AHEAD_S:
+        return 0
+    left_s = 2 * AHEAD_S - max(0.0, replica.busy_until - now)
+    if left_s < unit_s:
+        return 0
+    if spec.batch_max > 1:
+        return spec.batch_max
+    return min(_slice(task), int(left_s / max(unit_s, 1e-7)))
+
+
+def _fair_share(hand: Hand, task: TaskHand, now: float) -> int:
+    """Items for one replica when all that are free share what is in hand."""
+    free = sum(
+        sendable(task, replica, now) > 0
+        for replica in hand.replicas.values()
+        if task.spec.concurrency > 1 or not replica.runs
+    )
+    return -(-len(task.held) // max(1, free))
+
+
+def _pieces(task: TaskHand) -> int:
+    """Replicas that what the task holds and asks for will take."""
+    return -(-(len(task.held) + task.asked) // _slice(task))
+
+
+def _oldest_first(tasks: Iterable[TaskHand]) -> list[TaskHand]:
+    """Return the tasks that hold something, the longest waiting first."""
+    holding = [task for task in tasks if task.held]
+    if len(holding) > 1:
+        holding.sort(key=lambda task: task.held[0].held_at)
+    return holding
+
+
+def _slice(task: TaskHand) -> int:
+    """Items of one piece: a batch, what may run at once, or AHEAD_S worth of single items."""
+    spec = task.spec
+    if spec.batch_max > 1:
+        return spec.batch_max
+    if spec.concurrency > 1:
+        return spec.concurrency
+    each_s = task.fit.run_s(1)
+    if each_s is None:
+        return 1
+    return max(1, min(FRAME_MAX, int(AHEAD_S / max(each_s + task.fit.deviation_s / FRAME_MAX, 1e-6))))
+
+
+def _ends_at(replica: Replica) -> float | None:
+    """When all the replica runs is expected to be done; None when it runs nothing or nobody can say."""
+    head = replica.head()
+    if head is None or not replica.open or replica.late:
+        return None
+    return replica.busy_until if replica.busy_until - replica.since <= FORESEEN_S else None
+
+
+def _best(hand: Hand, task: TaskHand, now: float) -> Replica | None:
+    """The replica that may take a piece of `task` now with the least to do before it."""
+    best: Replica | None = None
+    for replica in hand.replicas.values():
+        if sendable(task, replica, now) and not (hand.suspects and _reserved(hand) is replica):
+            if not replica.runs:
+                return replica
+            if best is None or _load(replica) < _load(best):
+                best = replica
+    return best
+
+
+def _load(replica: Replica) -> tuple[float, int]:
+    return replica.busy_until, replica.unfinished()
+
+
+def _reserved(hand: Hand) -> Replica | None:
+    """The replica kept free for the next suspect: the one with the least unfinished."""
+    candidates = [replica for replica in hand.replicas.values() if replica.open]
+    return min(candidates, key=lambda one: (one.late, len(one.runs), one.busy_until, one.id), default=None)
+
+
+def start_suspects(hand: Hand, now: float) -> None:
+    """Send each suspect alone to a replica that has nothing else; appends RunBatch actions."""
+    while hand.suspects:
+        replica = _reserved(hand)
+        if replica is None or replica.runs:
+            return
+        item = hand.suspects.popleft()
+        task = hand.tasks[item.lease.job.task]
+        send(hand, task, replica, [item], Trigger.ALONE, now)
+
+
+def _tightest(task: TaskHand) -> float | None:
+    first = list(task.held)[: task.spec.batch_max] if len(task.held) > task.spec.batch_max else task.held
+    return tightest([item.lease.job.deadline_at for item in first])
+
+
+def _why(task: TaskHand, size: int, *, now: float) -> Trigger | None:
+    spec = task.spec
+    if spec.batch_max == 1:
+        return Trigger.SIZE
+    quiet = not task.wait_pays or now - task.last_run_at >= spec.batch_wait_s
+    idle = task.runs_out == 0 and quiet
+    return trigger(
+        size=size,
+        oldest_at=task.held[0].held_at,
+        tightest_at=_tightest(task),
+        spec=spec,
+        fit=task.fit,
+        idle=idle,
+        now=now,
+    )
+
+
+def send(hand: Hand, task: TaskHand, replica: Replica, items: list[Item], why: Trigger, now: float) -> None:
+    """Send these items to the replica as one run; appends its RunBatch action."""
+    alone = why is Trigger.ALONE
+    run: Run = hand.new_run(task.spec.name, replica, singles=task.spec.batch_max == 1, alone=alone)
+    run.size = len(items)
+    run.sent_at = now
+    size_b = 0
+    for item in items:
+        item.run = run
+        run.items[item.tag] = item
+        size_b += len(item.lease.job.payload)
+    run.size_b = size_b
+    if run.parallel:
+        run.started_at = now
+        replica.runs.append(run)
+    else:
+        idle = replica.head() is None
+        expected_s = task.fit.run_s(run.size)
+        until = now if idle else max(now, replica.busy_until)
+        replica.busy_until = until + (float("inf") if expected_s is None else expected_s)
+        replica.runs.append(run)
+        if idle:
+            replica.restart(now)
+    if run.size > 1:
+        task.wait_pays = True
+    elif (
+        not items[0].lease.request and now >= items[0].held_at + task.spec.batch_wait_s
+    ):  # nobody came: do not wait for nobody again
+        task.wait_pays = False
+    task.runs_out += 1
+    sent = [(item.tag, item.lease) for item in items]
+    run.sent = sent
+    hand.actions.append(
+        RunBatch(
+            replica=replica.id,
+            run=run.id,
+            task=run.task,
+            items=sent,
+            singles=run.singles,
+            trigger=why,
+        )
+    )

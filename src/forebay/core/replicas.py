@@ -1,0 +1,130 @@
+"""Item, Run, Replica: a Dispatcher's books about what each child holds."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from forebay.core.actions import KillReason
+from forebay.core.breaker import Permit
+from forebay.core.job import Lease
+
+
+class Item:
+    """One leased job in hand, known to the child by its tag."""
+
+    __slots__ = (
+        "cancel_by", "checkpoint", "dropped", "force", "held_at", "lease", "permit", "progress", "run", "tag",
+        "until",
+    )  # fmt: skip
+
+    def __init__(self, tag: int, lease: Lease, now: float) -> None:
+        self.tag = tag
+        self.lease = lease
+        self.until = lease.until
+        self.held_at = now
+        self.run: Run | None = None
+        self.cancel_by: float | None = None  # cancelled; forced at this instant
+        self.force: KillReason | None = None  # mates were asked back; the child is killed for it next
+        self.dropped = False  # settled or lost already: its result will be ignored
+        self.permit: Permit | None = None  # of the task's breaker, where it has one
+        self.progress: bytes | None = None  # not stored yet
+        self.checkpoint: bytes | None = None  # the newest of this attempt
+
+    def ran_as(self) -> Lease:
+        """Return its lease; once it was sent to a replica, with that one's name as the worker."""
+        if self.run is None or not self.run.replica.name:
+            return self.lease
+        return self.lease._replace(worker=self.run.replica.name)
+
+
+class Run:
+    """What was sent to a replica in one piece."""
+
+    __slots__ = (
+        "alone", "busy_s", "id", "items", "parallel", "replica", "sent", "sent_at", "singles", "size",
+        "size_b", "started_at", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: int, task: str, replica: "Replica", *, singles: bool, parallel: bool, alone: bool
+    ) -> None:
+        self.id = run
+        self.task = task
+        self.replica = replica
+        self.items: dict[int, Item] = {}  # unfinished, in order
+        self.sent: Sequence[tuple[int, Lease]] = ()  # all of them, by tag
+        self.singles = singles
+        self.parallel = parallel  # its items run beside each other and beside other runs (async handlers)
+        self.alone = alone
+        self.size = 0
+        self.size_b = 0  # of the inputs, as they were sent
+        self.busy_s = 0.0  # inside handlers, as the child says; 0 when it does not know
+        self.sent_at = 0.0
+        self.started_at: float | None = None
+
+
+class Replica:
+    """One child and the runs it has. Runs that are not parallel run one after another."""
+
+    __slots__ = (
+        "busy_until", "calls_max", "failures", "has_worked", "id", "items_done", "kill", "kill_tag",
+        "killed_at", "late", "name", "retiring", "runs", "since",
+    )  # fmt: skip
+
+    def __init__(self, replica: int, name: str = "", calls_max: int | None = None) -> None:
+        self.id = replica
+        self.name = name  # as people know it
+        self.runs: deque[Run] = deque()
+        self.since = 0.0  # when what the head runs now started, as far as we know
+        self.busy_until = 0.0  # when all its sequential runs are expected to be done; infinity: unknown
+        self.late = False  # its head takes much longer than expected: nothing is planned on it
+        self.calls_max = calls_max  # of an upstream: beside each other, where that is less than the task says
+        self.items_done = 0
+        self.has_worked = False  # some item succeeded here
+        self.failures = 0  # in a row since then, of errors that another process might not have
+        self.kill: KillReason | None = None  # we killed it, for this
+        self.kill_tag: int | None = None
+        self.killed_at = 0.0
+        self.retiring = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be given work."""
+        return self.kill is None and not self.retiring
+
+    def head(self) -> Run | None:
+        """Return the sequential run that is being worked on, None when there is none."""
+        for run in self.runs:
+            if not run.parallel:
+                return run
+        return None
+
+    def restart(self, now: float) -> None:
+        """Its head began something new: the next item, another pass, or the next run became the head."""
+        self.since = now
+        self.late = False
+        head = self.head()
+        if head is not None and head.started_at is None:
+            head.started_at = now
+
+    def count(self, *, worked: bool, unsure: bool) -> None:
+        """Take in how an item ended here; `unsure` is a failure that may be the process's fault."""
+        if worked:
+            self.has_worked = True
+            self.failures = 0
+        elif unsure and self.has_worked:
+            self.failures += 1
+
+    def unfinished(self) -> int:
+        """Return the items it has not finished, wanted or not."""
+        return sum(len(run.items) for run in self.runs)
+
+    def wanted(self) -> int:
+        """Return the items it has not finished and whose outcome still matters."""
+        return sum(not item.dropped for run in self.runs for item in run.items.values())
+
+    def has_unstarted(self) -> bool:
+        """Say whether something waits behind what its head runs now."""
+        head = self.head()
+        if head is None:
+            return False
+        return (head.singles and len(head.items) > 1) or self.runs[-1] is not head

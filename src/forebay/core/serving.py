@@ -1,0 +1,238 @@
+"""Serving: which requests start on which replica now, in batches that all their members can be in time for.
+
+A request stays in its reservoir until a replica takes it: so who is next, and how large the batch may be, is
+decided at the last moment. What cannot be done in time any more is answered then and costs no replica.
+"""
+
+from forebay.core.answering import late, lease_of
+from forebay.core.batching import Trigger, closes_at, trigger
+from forebay.core.breaker import Permit
+from forebay.core.hand import Hand, TaskHand
+from forebay.core.planning import send, sendable, start_runs, start_suspects, wait_is_short
+from forebay.core.replicas import Replica
+from forebay.core.requests import End, Request, Reservoir
+
+RETURN_S = 0.002  # for the way of an output back to whoever waits
+CROWDED_S = 0.25  # after a refusal requests are taken for more than can be done
+PAYS = 1.02  # giving one more up must do more than this times as many a second
+
+
+def start(hand: Hand, *, now: float) -> None:
+    """Send everything that should start now, requests and jobs; appends RunBatch actions."""
+    basin = hand.basin
+    start_suspects(hand, now)
+    if not basin.waiting:
+        start_runs(hand, now=now)
+        return
+    while True:
+        both = any(task.held for task in hand.tasks.values())
+        jobs_first = both and basin.share.jobs_next()
+        began = _jobs(hand, now) if jobs_first else _requests(hand, now)
+        if not began:  # the turn of the jobs is not taken from them ahead of time
+            began = _requests(hand, now, idle_only=True) if jobs_first else _jobs(hand, now)
+        if not began:
+            return
+
+
+def could_start(hand: Hand, task: str, now: float) -> bool:
+    """Say whether a poll now could start a request of this task."""
+    entry = hand.tasks[task]
+    waiting = len(hand.basin.reservoirs[task])
+    return any(_takes(entry, replica, waiting, now) for replica in hand.replicas.values())
+
+
+def closes(hand: Hand, now: float) -> float | None:
+    """Return when a batch of waiting requests closes by itself, None when none waits for company."""
+    soonest: float | None = None
+    for name, reservoir in hand.basin.reservoirs.items():
+        first, task = reservoir.first(), hand.tasks[name]
+        if first is not None and task.spec.batch_wait_s > 0:
+            at = _closes_at(task, reservoir, first)
+            if at > now:
+                soonest = at if soonest is None else min(soonest, at)
+    return soonest
+
+
+def _jobs(hand: Hand, now: float) -> bool:
+    """Start one run of jobs; book its time where requests wait for it."""
+    sent = start_runs(hand, now=now, limit=1)
+    for task, items in sent:
+        hand.basin.share.had(jobs=True, run_s=task.fit.run_s(items) or 0.0)
+    return bool(sent)
+
+
+def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
+    """Start one run of requests: of the task whose next one is the most urgent."""
+    basin = hand.basin
+    waiting = [
+        (first.key, name) for name, one in basin.reservoirs.items() if (first := one.first()) is not None
+    ]
+    for _, name in sorted(waiting) if len(waiting) > 1 else waiting:
+        task, reservoir = hand.tasks[name], basin.reservoirs[name]
+        replica = _replica_for(hand, task, len(reservoir), now)
+        if replica is None or (idle_only and replica.runs):
+            continue
+        first = reservoir.first()
+        assert first is not None
+        at = now if replica.head() is None else max(now, replica.busy_until)
+        if task.spec.batch_max > 1 and _waits_for_company(task, reservoir, first, now):
+            continue
+        members = _members(hand, task, reservoir, _takes(task, replica, len(reservoir), now), at, now)
+        members = _permitted(hand, task, members, now)
+        if members:
+            _begin(hand, task, replica, members, now)
+            return True
+        if reservoir.first() is not first:  # some were answered: look again
+            return True
+    return False
+
+
+def _replica_for(hand: Hand, task: TaskHand, waiting: int, now: float) -> Replica | None:
+    """Return the replica that may take requests now with the least to do before it."""
+    best: Replica | None = None
+    for replica in hand.replicas.values():
+        if _takes(task, replica, waiting, now):
+            if not replica.runs:
+                return replica
+            if best is None or (replica.busy_until, replica.unfinished()) < (
+                best.busy_until,
+                best.unfinished(),
+            ):
+                best = replica
+    return best
+
+
+def _takes(task: TaskHand, replica: Replica, waiting: int, now: float) -> int:
+    """Return how many requests of the task this replica may be sent now."""
+    room = sendable(task, replica, now)
+    if room or task.spec.batch_max == 1:
+        return room
+    # The next batch is with the child before the one it runs ends, so that no time passes between them;
+    # not before it is full, as others may come until then.
+    size = task.spec.batch_max
+    if waiting >= size and replica.open and len(replica.runs) == 1 and wait_is_short(replica, now):
+        return 0 if replica.runs[0].alone else size
+    return 0
+
+
+def _waits_for_company(task: TaskHand, reservoir: Reservoir, first: Request, now: float) -> bool:
+    if task.spec.batch_wait_s <= 0:
+        return False
+    quiet = not task.wait_pays or now - task.last_run_at >= task.spec.batch_wait_s
+    why = trigger(
+        size=min(len(reservoir), task.spec.batch_max),
+        oldest_at=first.job.created_at,
+        tightest_at=first.deadline_at,
+        spec=task.spec,
+        fit=task.fit,
+        idle=task.runs_out == 0 and quiet,
+        now=now,
+    )
+    return why is None
+
+
+def _closes_at(task: TaskHand, reservoir: Reservoir, first: Request) -> float:
+    return closes_at(
+        size=min(len(reservoir), task.spec.batch_max),
+        oldest_at=first.job.created_at,
+        tightest_at=first.deadline_at,
+        spec=task.spec,
+        fit=task.fit,
+    )
+
+
+def _members(
+    hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: float, now: float
+) -> list[Request]:
+    """Return who starts at `at`, in order; answers those that cannot be in time for it."""
+    if task.spec.batch_max == 1:
+        return _singles(hand, task, reservoir, room, at)
+    refused_at = hand.basin.refused_at.get(task.spec.name, float("-inf"))
+    while len(reservoir):
+        members = [reservoir.at(place) for place in range(min(room, len(reservoir)))]
+        crowded = len(reservoir) > room or now - refused_at < CROWDED_S
+        skip, size = _best_part(task, members, at) if crowded else (0, 1)
+        least_s = (task.fit.run_s(size) or 0.0) + RETURN_S
+        hopeless = [one for one in members[: skip + size] if at + least_s > one.deadline_at and not one.probe]
+        if not hopeless:
+            tightest = min((one.deadline_at for one in members if not one.probe), default=float("inf"))
+            return members[: size if crowded else _fitting(task, len(members), tightest - at)]
+        for one in hopeless:
+            late(hand, one)
+    return []
+
+
+def _best_part(task: TaskHand, members: list[Request], at: float) -> tuple[int, int]:
+    """Return how many of the first to give up, and how many to run together then, so that the most are done
+    in their time. A small batch for the sake of one that is nearly late costs those behind it theirs, and
+    leaves the next batch with members that are nearly late as well.
+    """
+    best, best_rate, size = (0, 1), 0.0, 1
+    for skip, one in enumerate(members):
+        if one.job.priority != members[0].job.priority:
+            break  # nobody is given up for less urgent ones
+        most = len(members) - skip
+        while size < most and at + (task.fit.run_s(size + 1) or 0.0) + RETURN_S <= one.deadline_at:
+            size += 1
+        size = min(size, most)
+        rate = size / max(task.fit.run_s(size) or 0.0, 1e-9)
+        if at + (task.fit.run_s(size) or 0.0) + RETURN_S <= one.deadline_at and rate > best_rate * PAYS:
+            best, best_rate = (skip, size), rate
+    return best
+
+
+def _fitting(task: TaskHand, size: int, left_s: float) -> int:
+    """Return the largest run of up to `size` that ends within `left_s`, at least 1."""
+    while size > 1 and (task.fit.run_s(size) or 0.0) + RETURN_S > left_s:
+        size -= 1
+    return size
+
+
+def _singles(hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: float) -> list[Request]:
+    """Return those that run one after another, or beside each other, from `at` on."""
+    each_s = task.fit.run_s(1) or 0.0
+    step_s = 0.0 if task.spec.concurrency > 1 else each_s
+    members: list[Request] = []
+    hopeless: list[Request] = []
+    ends_at = at + each_s
+    for request in reservoir:
+        if len(members) >= room:
+            break
+        if ends_at > request.deadline_at and not request.probe:
+            hopeless.append(request)
+            continue
+        members.append(request)
+        ends_at += step_s
+    for request in hopeless:
+        late(hand, request)
+    return members
+
+
+def _permitted(hand: Hand, task: TaskHand, members: list[Request], now: float) -> list[Request]:
+    """Return those that the breaker of the task lets through; the others are answered."""
+    guard = task.guard
+    if guard is None or guard.guest:
+        return members
+    through: list[Request] = []
+    for request in members:
+        answer = guard.breaker.ask(now=now)
+        if isinstance(answer, Permit):
+            guard.note(answer.change)
+            guard.permit = request.permit = answer
+            through.append(request)
+        else:
+            hand.basin.end(request, End.BARRED, retry_after_s=answer.retry_after_s)
+    return through
+
+
+def _begin(hand: Hand, task: TaskHand, replica: Replica, members: list[Request], now: float) -> None:
+    items = [hand.take_in(lease_of(hand, request, now), now) for request in members]
+    for request, item in zip(members, items, strict=True):
+        request.tag = item.tag
+        item.permit = request.permit
+        if task.guard is not None and request.permit is not None and request.permit.probe:
+            task.guard.probe_tag = item.tag
+    full = len(items) >= task.spec.batch_max
+    if any(one.held for one in hand.tasks.values()):
+        hand.basin.share.had(jobs=False, run_s=task.fit.run_s(len(items)) or 0.0)
+    send(hand, task, replica, items, Trigger.SIZE if full else Trigger.IDLE, now)

@@ -1,0 +1,1 @@
+"""Crons: submits what is due of the declared entries, once for each due instant."""

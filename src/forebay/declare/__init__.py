@@ -1,0 +1,11 @@
+"""What users write: App, task, Breaker, Device, Context, Failed, Retry, Permanent. Standard library only."""
+
+from forebay.declare.app import App
+from forebay.declare.blob import Blob
+from forebay.declare.breaker import Breaker
+from forebay.declare.context import Context
+from forebay.declare.device import Device
+from forebay.declare.failures import Failed, Permanent, Retry
+from forebay.declare.task import Task
+
+__all__ = ["App", "Blob", "Breaker", "Context", "Device", "Failed", "Permanent", "Retry", "Task"]

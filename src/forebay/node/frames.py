@@ -1,0 +1,245 @@
+"""What travels between a node and its children: length-prefixed msgpack, several items per frame.
+
+A frame is four bytes of length, big endian, then one array whose first element names the message.
+Items are known by their tag, a number the node gives out; job ids travel for people and handlers only.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.core.actions import Outcome
+from forebay.core.blobs import BlobTerms
+from forebay.core.crons import CronEntry
+from forebay.core.task import TaskSpec
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # of one message; larger payloads and results go by reference
+HEADER: Final = struct.Struct(">I")
+
+# In the page a child shares with its node: what user code runs now. An item that runs alone is its tag + 1.
+MARK_NOTHING: Final = 0
+MARK_COMPANY: Final = (1 << 64) - 1  # several items together
+
+
+class FrameError(Exception):
+    """The bytes are no frame: too long, or not one of our messages. The connection is worth nothing now."""
+
+
+class AppDescription(msgspec.Struct, frozen=True, tag="app"):
+    """What an application declares, as a short-lived child read it."""
+
+    app: str  # as it was named: FILE_OR_MODULE[:app]
+    tasks: tuple[TaskSpec, ...]
+    crons: tuple[CronEntry, ...] = ()
+
+    def task(self, name: str) -> TaskSpec | None:
+        """Return the task with this name."""
+        return next((task for task in self.tasks if task.name == name), None)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the plain functions: one pool serves them all."""
+        return tuple(task.name for task in self.tasks if task.kind == "function")
+
+
+class DescribeFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """Why an application cannot be described: one sentence, and the place where there is one."""
+
+    message: str
+    where: str = ""  # "invoices.py, line 12"
+
+
+class RunItem(NamedTuple):
+    """One item on its way to a handler."""
+
+    tag: int
+    payload: bytes  # JSON text
+    attempt: int = 1
+    job_id: str = ""
+    deadline_at: float | None = None
+    checkpoint: bytes | None = None  # JSON text that an earlier attempt stored
+    tenant: str = ""
+
+
+# How the handler's call for one item ended. The dispatcher's own record, so nothing is copied.
+ItemResult = Outcome
+
+
+class _Message(msgspec.Struct, array_like=True, gc=False, tag_field="_"):
+    """Base of all messages: an array with the tag first."""
+
+
+# To the child.
+
+
+class Start(_Message, tag="start"):
+    """Import the application and make these tasks ready. No tasks: all plain functions."""
+
+    app: str
+    tasks: tuple[str, ...]
+    device: str = "cpu"
+    slot: int | None = None  # number of the GPU on the machine
+    result_bytes_max: int = 256 * 1024
+    blobs: BlobTerms | None = None
+
+
+class Run(_Message, tag="run"):
+    """Run these: one batched call, or `singles`: one call each, in order."""
+
+    run: int
+    task: str
+    items: list[RunItem]
+    singles: bool = False
+
+
+class Cancel(_Message, tag="cancel"):
+    """Somebody wants this item stopped: unstarted it comes back, running its Context says so."""
+
+    tag: int
+
+
+class GiveBack(_Message, tag="give_back"):
+    """Return everything that has not started."""
+
+
+class Stop(_Message, tag="stop"):
+    """Return what has not started, finish what has, end."""
+
+
+class Ping(_Message, tag="ping"):
+    """Answer with the same number."""
+
+    number: int
+
+
+# To the node.
+
+
+class Ready(_Message, tag="ready"):
+    """Loaded and warm."""
+
+    import_s: float
+    load_s: float
+
+
+class LoadFailed(_Message, tag="load_failed"):
+    """The child cannot serve; it ends now."""
+
+    code: str  # "import_failed" or "load_failed"
+    message: str
+    type: str = ""
+    where: str = ""
+
+
+class Results(_Message, tag="results"):
+    """Finished items, grouped. `busy_s` is the time spent on items since the last group, 0 when several
+    ran at once."""
+
+    items: list[ItemResult]
+    busy_s: float = 0.0
+
+
+class Pass(_Message, tag="pass"):
+    """A further call begins for `size` items of a batch that failed as a whole: its own time counts."""
+
+    run: int
+    size: int
+
+
+class Progress(_Message, tag="progress"):
+    """Newest reports: (tag, share, message)."""
+
+    items: list[tuple[int, float, str]]
+
+
+class Checkpoints(_Message, tag="checkpoints"):
+    """Newest checkpoints: (tag, JSON text)."""
+
+    items: list[tuple[int, bytes]]
+
+
+class Parts(_Message, tag="parts"):
+    """Parts of outputs as they come: (tag, number of the part from 0, JSON text). An empty text is a part
+    too large to travel alone."""
+
+    items: list[tuple[int, int, bytes]]
+
+
+class Breakers(_Message, tag="breakers"):
+    """Where named breakers stand since they changed: (name, state, trips so far, seconds until it lets a
+    probe through, why)."""
+
+    items: list[tuple[str, str, int, float, str]]
+
+
+class Returned(_Message, tag="returned"):
+    """Never started and never will be: these tags are the node's again."""
+
+    tags: list[int]
+
+
+class Pong(_Message, tag="pong"):
+    """The child's reader is alive."""
+
+    number: int
+
+
+ToChild = Start | Run | Cancel | GiveBack | Stop | Ping
+ToNode = Ready | LoadFailed | Results | Pass | Progress | Checkpoints | Parts | Breakers | Returned | Pong
+
+_encoder = msgspec.msgpack.Encoder()
+decode_to_child = msgspec.msgpack.Decoder(ToChild).decode
+decode_to_node = msgspec.msgpack.Decoder(ToNode).decode
+
+
+def encode_frame(message: ToChild | ToNode) -> bytearray:
+    """Return the message with its length in front.
+
+    Raises FrameError when it is longer than FRAME_BYTES_MAX.
+    """
+    buffer = bytearray(4)
+    _encoder.encode_into(message, buffer, 4)
+    size = len(buffer) - 4
+    if size > FRAME_BYTES_MAX:
+        raise FrameError(f"a message of {size:,} bytes is above {FRAME_BYTES_MAX:,} (FRAME_BYTES_MAX)")
+    HEADER.pack_into(buffer, 0, size)
+    return buffer
+
+
+class Splitter:
+    """Cuts a byte stream into frames. Holds at most one unfinished frame."""
+
+    __slots__ = ("_buffer", "_wanted")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._wanted = 4  # bytes needed before anything can be cut
+
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """Return the bodies of the frames that are complete now. Raises FrameError for a wrong length."""
+        self._buffer += data
+        if len(self._buffer) < self._wanted:
+            return iter(())
+        return iter(self._cut())
+
+    def _cut(self) -> list[bytes]:
+        frames: list[bytes] = []
+        buffer, at = self._buffer, 0
+        end = len(buffer)
+        while True:
+            self._wanted = 4
+            if end - at < 4:
+                break
+            (size,) = HEADER.unpack_from(buffer, at)
+            if size > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {size:,} bytes is above {FRAME_BYTES_MAX:,} (FRAME_BYTES_MAX)")
+            if end - at < 4 + size:
+                self._wanted = 4 + size
+                break
+            frames.append(bytes(memoryview(buffer)[at + 4 : at + 4 + size]))
+            at += 4 + size
+        if at:
+            del buffer[:at]
+        return frames

@@ -1,0 +1,37 @@
+"""plan_of: the settings and this machine -> what a node is to run."""
+
+from collections.abc import Iterable
+
+from forebay.blobs.assembly import blob_terms
+from forebay.config import Settings, process_environment
+from forebay.core.requests import RequestPolicy
+from forebay.core.task import TaskSpec
+from forebay.node.limits import cpus_allowed, default_workers, gpus_present, thread_cap
+from forebay.node.node import NodePlan
+
+
+def plan_of(target: str, tasks: Iterable[TaskSpec], settings: Settings) -> NodePlan:
+    """Return the plan. Raises ConfigError for a WORKER_CONCURRENCY that is no number of workers."""
+    env = process_environment()
+    workers = settings.workers or default_workers(env)
+    return NodePlan(
+        app=target,
+        tasks=tuple(tasks),
+        workers=workers,
+        gpus=gpus_present(env),
+        threads=thread_cap(cpus_allowed(), workers),
+        lease_s=settings.lease,
+        result_bytes_max=settings.result_bytes_max,
+        blobs=blob_terms(settings),
+        env=env,
+        requests=request_policy(settings),
+    )
+
+
+def request_policy(settings: Settings) -> RequestPolicy:
+    """Return the bounds of the requests of each task."""
+    return RequestPolicy(
+        requests_max=settings.requests_max,
+        bytes_max=settings.requests_bytes_max,
+        jobs_share=settings.requests_jobs_share,
+    )

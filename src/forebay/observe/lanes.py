@@ -1,0 +1,128 @@
+"""LaneMeters: what the lanes of a node tell (node.facts.LaneFacts), counted and logged."""
+
+from collections.abc import Sequence
+
+from forebay.core.actions import KillReplica
+from forebay.core.batching import Trigger
+from forebay.core.degraded import level_word
+from forebay.core.job import Lease, Transition
+from forebay.core.lifecycle import FINAL, Event, State
+from forebay.core.quarantine import DeadlyInput
+from forebay.core.requests import End, Ended
+from forebay.observe.logs import Seldom
+from forebay.observe.meters import Meters
+
+
+class LaneMeters:
+    """Feeds the meters of the tasks. Cheap enough for every job; never raises."""
+
+    def __init__(self, meters: Meters, log: Seldom) -> None:
+        self._meters = meters
+        self._log = log
+
+    def leased(self, task: str, leases: Sequence[Lease], now: float) -> None:
+        """These were granted; their wait in the queue ended."""
+        if leases:
+            waits = [max(0.0, lease.leased_at - lease.ready_at) for lease in leases]
+            self._meters.for_task(task).granted([lease.job.priority for lease in leases], waits)
+
+    def batch(self, task: str, size: int, trigger: Trigger) -> None:
+        """A run of `size` items was sent to a child."""
+        self._meters.for_task(task).batch_size.observe(size)
+
+    def settled(
+        self,
+        transitions: Sequence[Transition],
+        leases: Sequence[Lease],
+        applied: Sequence[bool],
+        now: float,
+    ) -> None:
+        """These were offered to the store; those not applied were stale and changed nothing."""
+        completed: dict[str, list[float]] = {}
+        for transition, lease, done in zip(transitions, leases, applied, strict=True):
+            job = lease.job
+            if done and transition.state is State.SUCCEEDED:  # nearly all: grouped, the rest one by one
+                latencies = completed.get(job.task)
+                if latencies is None:
+                    latencies = completed[job.task] = []
+                latencies.append(now - job.created_at)
+                if transition.degraded:
+                    self._count_degraded(transition.degraded)
+                continue
+            meter = self._meters.for_task(job.task)
+            if not done:
+                meter.stale()
+                continue
+            meter.attempted(transition.event.value)
+            if transition.state in FINAL:
+                meter.latency_s.observe(now - job.created_at)
+        for task, latencies in completed.items():
+            meter = self._meters.for_task(task)
+            meter.attempted(Event.COMPLETED.value, len(latencies))
+            meter.latency_s.observe_many(latencies)
+
+    def condemned(self, deadly: DeadlyInput) -> None:
+        """An input went into quarantine."""
+        self._log.warning(
+            "input_quarantined",
+            about=deadly.fingerprint.hex(),
+            task=deadly.task,
+            version=deadly.version,
+            fingerprint=deadly.fingerprint.hex(),
+            deaths=deadly.deaths,
+            job_id=deadly.job_id,
+        )
+
+    def _count_degraded(self, level: int) -> None:
+        word, counts = level_word(level) or "", self._meters.degraded
+        counts[word] = counts.get(word, 0) + 1
+
+    def foretold(self, task: str, error_s: float) -> None:
+        """A job ended so much later than was told at its submission (p50); negative: earlier."""
+        self._meters.for_task(task).eta_error_s.observe(abs(error_s))
+
+    def answered(self, ended: Ended, now: float) -> None:
+        """A request has ended."""
+        request = ended.request
+        meter = self._meters.for_task(request.job.task)
+        came_at = request.job.created_at
+        meter.requests[ended.end.value] = meter.requests.get(ended.end.value, 0) + 1
+        if request.started_at is not None:
+            meter.wait_s.observe(max(0.0, request.started_at - came_at))
+        if ended.end is End.DONE:
+            if request.level:
+                self._count_degraded(request.level)
+            meter.latency_s.observe(max(0.0, now - came_at))
+            meter.slo_good += now <= request.deadline_at
+
+    def lost(self, count: int) -> None:
+        """So many leases were found lost at a renewal."""
+        self._log.warning("leases_lost", count=count)
+
+    def killed(self, kill: KillReplica) -> None:
+        """A child is being killed on purpose."""
+        self._log.warning(
+            "child_killed",
+            reason=kill.reason.value,
+            worker=kill.name,
+            task=kill.task,
+            jobs=list(kill.job_ids),
+        )
+
+    def limited(self, task: str, calls: int) -> None:
+        """An upstream is called so often at once from now on."""
+        self._meters.limits[task] = calls
+
+    def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
+        """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""
+        self._meters.breaker(worker, name, state, trips)
+        if trips > 0:
+            self._log.warning("breaker_opened", breaker=name, worker=worker, reason=reason)
+
+    def breakers_gone(self, worker: str) -> None:
+        """The process that held these breakers is gone."""
+        self._meters.breakers_gone(worker)
+
+    def failed(self, verb: str, error: BaseException) -> None:
+        """A verb of the engine failed; it is tried again unless the store is broken."""
+        self._log.error("store_failed", verb=verb, error=str(error))

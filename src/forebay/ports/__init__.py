@@ -1,0 +1,1 @@
+"""Contracts: Protocols that the outside must satisfy."""

@@ -1,0 +1,215 @@
+"""Guard: what uvicorn leaves open on a connection: bounds on headers in size and in time.
+
+uvicorn counts neither bytes nor lines of headers and waits for them, and for a first byte, without end.
+"""
+
+import asyncio
+import re
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from forebay.errors import ForebayError, MalformedError
+from forebay.server.front import Front
+from forebay.server.limits import HEADERS_BYTES_MAX, HEADERS_MAX, HEADERS_TIMEOUT_S, PATH_BYTES_MAX
+from forebay.server.one_write import OneWrite
+from forebay.server.problems import (
+    BodyTimeoutError,
+    HeadersTooLargeError,
+    UriTooLongError,
+    problem_body,
+    problem_headers,
+)
+
+_LOOK_S = 1.0  # how often connections are looked at
+_HEAD_BYTES_MAX = HEADERS_BYTES_MAX + PATH_BYTES_MAX
+_UNREAD_BODY_S = 10.0  # a client may go on sending this long after its answer
+_HALF_CLOSED_S = (
+    1.0  # a client that has ended its side is answered, and let go when nothing comes for so long
+)
+_UPGRADE = re.compile(rb"(?i)(?<=\r\nu)p(?=grade[ \t]*:)")
+_AUTHORITY = re.compile(rb"(?i)https?://([^/?#]*)")
+
+
+class HeadRefused(Exception):
+    """Stops the parser."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. `head_at` is when the pending head began to be waited for, None inside a request."""
+
+    head_at: float | None = None
+    answered_at: float | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._in_head = True
+        self._half_closed = False
+        self._refusal: ForebayError | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock of the first head."""
+        super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", OneWrite(transport, self.loop))
+        self.head_at = self.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what belongs to a head."""
+        if self._refusal is not None:
+            return
+        if self._in_head:
+            if self.head_at is None:
+                self.head_at = self.loop.time()
+            self._head_bytes += len(data)
+            if b"pgrade" in data or b"PGRADE" in data:
+                data = _without_upgrade(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > _HEAD_BYTES_MAX and self._refusal is None:
+            self._refusal = _too_large()
+            self.send_400_response("")
+
+    def on_headers_complete(self) -> None:
+        """The head is in: bound its address and the number of its headers.
+
+        Once a head and not once a header: the bytes of a head are bounded as they come.
+        """
+        self._in_head = False
+        self._head_bytes = 0
+        self.head_at = None
+        if len(self.url) > PATH_BYTES_MAX:
+            self._refusal = UriTooLongError(
+                f"more than {PATH_BYTES_MAX} bytes of address", limit=PATH_BYTES_MAX
+            )
+            raise HeadRefused
+        if len(self.headers) > HEADERS_MAX:
+            self._refusal = HeadersTooLargeError(f"more than {HEADERS_MAX} headers", limit=HEADERS_MAX)
+            raise HeadRefused
+        if self.url[:1] != b"/":
+            self._check_authority()
+        super().on_headers_complete()
+
+    def _check_authority(self) -> None:
+        """An address that names a host wins over the Host header, so the two must be one."""
+        found = _AUTHORITY.match(self.url)
+        if found is not None and (b"host", found[1].lower()) not in (
+            (name, value.lower()) for name, value in self.headers
+        ):
+            self._refusal = MalformedError("the address and the Host header name different hosts")
+            raise HeadRefused
+
+    def on_message_complete(self) -> None:
+        """What comes next is another head."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client has said all it will say: a whole request is answered all the same."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete or not self._in_head or self._head_bytes:
+            return None
+        self._half_closed = True
+        counted = _Counted(self.transport)
+        cycle.transport = counted
+        self.loop.call_later(_HALF_CLOSED_S, self._let_go, counted, 0)
+        return True
+
+    def _let_go(self, counted: "_Counted", seen: int) -> None:
+        """Nobody can tell a client that listens from one that is gone, but by writing: it is let go when
+        nothing is written to it."""
+        if counted.writes > seen and not self.transport.is_closing():
+            self.loop.call_later(_HALF_CLOSED_S, self._let_go, counted, counted.writes)
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """After the last answer to a client that has ended its side the connection ends."""
+        super().on_response_complete()
+        cycle: Any = self.cycle
+        if self._half_closed and cycle.response_complete and not self.transport.is_closing():
+            self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser reads nothing more after an upgrade: this request is the last of its connection."""
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer as problem+json and close."""
+        if self.transport.is_closing():
+            return
+        error = self._refusal or MalformedError("the request is not proper HTTP")
+        self._refusal = error
+        body = problem_body(error)
+        lines = [b"HTTP/1.1 %d %s" % (error.status, error.title.encode())]
+        lines += [name + b": " + value for name, value in problem_headers(error, body)]
+        self.transport.write(b"\r\n".join((*lines, b"connection: close", b"", body)))
+        self.transport.close()
+
+    def overdue(self, now: float) -> ForebayError | None:
+        """Return why the connection should end now, None while it is in time."""
+        if self.head_at is not None:
+            if now - self.head_at > HEADERS_TIMEOUT_S:
+                return BodyTimeoutError(f"the headers did not arrive within {HEADERS_TIMEOUT_S:.0f} s")
+            return None
+        cycle: Any = self.cycle
+        if cycle is None or not cycle.response_complete or not cycle.more_body:
+            self.answered_at = None
+        elif self.answered_at is None:
+            self.answered_at = now
+        elif now - self.answered_at > _UNREAD_BODY_S:
+            return BodyTimeoutError("the body went on after the answer")
+        return None
+
+    def end(self, error: ForebayError) -> None:
+        """Close the connection, saying why when a request has begun and nothing was answered to it."""
+        if self._head_bytes and self.answered_at is None:
+            self._refusal = error
+            self.send_400_response("")
+        else:
+            self.transport.close()
+
+
+class _Counted:
+    """A transport that counts what is written to it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.writes = 0
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        self._inner.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Return the bytes with the Upgrade header of the head made another: no protocol is changed here, and
+    a request that offers to may be answered as any other. The parser would leave its body unread."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"x", head) + end + rest
+
+
+def _too_large() -> HeadersTooLargeError:
+    return HeadersTooLargeError(f"more than {HEADERS_BYTES_MAX} bytes of headers", limit=HEADERS_BYTES_MAX)
+
+
+async def watch(state: ServerState, front: Front) -> None:
+    """End connections that are too slow, once a second, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await front.clock.sleep(_LOOK_S)
+        now = loop.time()
+        connections: set[Any] = state.connections
+        for connection in tuple(connections):
+            if isinstance(connection, GuardedProtocol) and not connection.transport.is_closing():
+                error = connection.overdue(now)
+                if error is not None:
+                    front.meters.bound_reached("headers_timeout" if connection.head_at else "unread_body")
+                    connection.end(error)

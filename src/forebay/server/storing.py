@@ -1,0 +1,122 @@
+"""Hand jobs to the broker; what an engine raises becomes one of our errors, and readiness hears of it."""
+
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from forebay.core.job import Job, JobRecord, Receipt, Verdict
+from forebay.errors import (
+    ForebayError,
+    GoneError,
+    IdempotencyConflictError,
+    NotFoundError,
+    StoreBrokenError,
+    StoreUnavailableError,
+)
+from forebay.server.caller import caller
+from forebay.server.front import Front
+
+T = TypeVar("T")
+UNKNOWN_RETRY_S = 1.0
+
+
+async def written(front: Front, verb: Awaitable[T]) -> T:
+    """Return what a writing verb returns.
+
+    Raises a ForebayError with a status in place of anything else. The outcome is unknown then: a caller
+    repeats with the same idempotency key.
+    """
+    try:
+        result = await verb
+    except StoreBrokenError as error:
+        front.lifecycle.store_failed(error, now=front.clock.now())
+        if front.on_store_broken is not None:
+            front.on_store_broken(error)
+        raise
+    except StoreUnavailableError as error:
+        front.lifecycle.store_failed(error, now=front.clock.now())
+        if error.retry_after_s is None:
+            error.retry_after_s = UNKNOWN_RETRY_S
+        raise
+    except ForebayError:
+        raise
+    except Exception as error:
+        front.log.exception("store_write_failed", error=type(error).__name__)
+        unknown = StoreUnavailableError(
+            "the write failed and its outcome is not known: repeat it with the same idempotency key",
+            retry_after_s=UNKNOWN_RETRY_S,
+        )
+        front.lifecycle.store_failed(unknown, now=front.clock.now())
+        raise unknown from error
+    front.lifecycle.store_worked()
+    return result
+
+
+async def store(front: Front, jobs: Sequence[Job], *, now: float) -> list[Receipt]:
+    """Return one receipt per job, in order, once they are durable. Raises as `written` does.
+
+    What the gate let in is counted here, by what became of it: only a stored job was accepted.
+    """
+
+    async def enqueue() -> list[Receipt]:  # the engine may refuse as it is called
+        return await front.broker.enqueue(jobs, now=now)
+
+    try:
+        receipts = await written(front, enqueue())
+    except ForebayError as error:
+        for task, count in Counter([job.task for job in jobs]).items():
+            front.meters.for_task(task).refused(error.code, count)
+        raise
+    count_receipts(front, jobs, receipts, now=now)
+    return receipts
+
+
+def count_receipts(front: Front, jobs: Sequence[Job], receipts: Sequence[Receipt], *, now: float) -> None:
+    """Count what the engine answered to submissions."""
+    _count_arrivals(front, jobs, now)
+    first = jobs[0].task
+    fresh = 0
+    for job, receipt in zip(jobs, receipts, strict=True):
+        if receipt.verdict is Verdict.STORED and job.task == first:
+            fresh += 1
+            continue
+        meter = front.meters.for_task(job.task)
+        if receipt.verdict is Verdict.STORED:
+            meter.admitted(1)
+        elif receipt.verdict is Verdict.REPLAYED:
+            meter.replayed(1)
+        elif receipt.verdict is Verdict.JOINED:
+            meter.joined(1)
+        else:
+            meter.refused(IdempotencyConflictError.code, 1)
+    front.meters.for_task(first).admitted(fresh)
+
+
+def _count_arrivals(front: Front, jobs: Sequence[Job], now: float) -> None:
+    """Tell the estimators how much of which urgency comes."""
+    if len(jobs) == 1:
+        estimator = front.estimators.get(jobs[0].task)
+        if estimator is not None:
+            estimator.arrived(jobs[0].priority, 1, now=now)
+        return
+    for (task, priority), count in Counter([(job.task, job.priority) for job in jobs]).items():
+        estimator = front.estimators.get(task)
+        if estimator is not None:
+            estimator.arrived(priority, count, now=now)
+
+
+async def record_of(front: Front, job_id: str, *, now: float) -> JobRecord:
+    """Return the job. Raises GoneError past its retention, NotFoundError for any other unknown id.
+
+    To a caller that sees one tenant alone, jobs of others are as unknown as those that never were; and since
+    nobody remembers whose a removed job was, those are too.
+    """
+    record = await front.broker.get(job_id, now=now) if len(job_id) == 36 else None
+    own = caller().own
+    if own is not None and (record is None or record.job.tenant != own):
+        raise NotFoundError("no job has this id")
+    if record is None:
+        if len(job_id) == 36 and await front.broker.was_purged(job_id, now=now):
+            raise GoneError(f"the job ended and was kept as long as jobs are kept ({job_id})")
+        raise NotFoundError("no job has this id")
+    return record

@@ -1,0 +1,137 @@
+"""What a machine gives a queue of frames: memory that is free, a place in it, the life of processes."""
+
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from forebay.errors import NoMemoryError, UnsupportedError
+
+_ROOT: Final = Path("/")
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the files there have no name
+
+
+class Place(NamedTuple):
+    """Memory that processes can share: its descriptor and the kind it is of."""
+
+    fd: int
+    kind: str  # memfd, shm or file
+    why: str = ""  # what kept it from a better place
+
+
+def memory_free_b(root: Path = _ROOT) -> int:
+    """Return the bytes this process could still get: what the machine has, cut by its cgroups (1 or 2).
+
+    `root` holds `proc` and `sys`, for tests. Swap does not count.
+    """
+    free = [
+        int(line.split()[1]) * 1024
+        for line in _text(root / "proc/meminfo").splitlines()
+        if line.startswith("MemAvailable:")
+    ]
+    for group in _groups(root):
+        for most_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            most, used = _text(group / most_name).strip(), _text(group / used_name).strip()
+            if most.isdecimal() and used.isdecimal():
+                free.append(max(0, int(most) - int(used)))
+    return min(free, default=sys.maxsize)
+
+
+def _groups(root: Path) -> list[Path]:
+    top = root / "sys/fs/cgroup"
+    found = [top, top / "memory"]
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, path = line.partition(":")
+        controllers, _, path = path.partition(":")
+        base = top if controllers == "" else top / "memory"
+        inner = base / path.lstrip("/")
+        while base in inner.parents:
+            found.append(inner)
+            inner = inner.parent
+    return found
+
+
+def check_system(platform: str = sys.platform) -> None:
+    """Raise UnsupportedError, with what to do instead, where the kernel lacks what frames need."""
+    if platform != "linux":
+        raise UnsupportedError(
+            f"FrameQueue needs Linux (pipes that can be peeked at, shared memory by descriptor), and this is"
+            f" {platform}: use threads with queue.Queue in one process here"
+        )
+
+
+def open_place(size: int, *, kinds: tuple[str, ...] = ("memfd", "shm", "file")) -> Place:
+    """Return `size` bytes of zeroed memory in the first of these places that has them, all of it allocated.
+
+    Raises NoMemoryError that says why each place did not do.
+    """
+    said: list[str] = []
+    for kind in kinds:
+        try:
+            fd = _OPENERS[kind]()
+        except (OSError, AttributeError) as error:
+            said.append(f"{kind}: {error}")
+            continue
+        try:
+            os.posix_fallocate(fd, 0, size)  # a clear refusal now in place of SIGBUS later
+            if kind == "memfd":  # and nobody can take it away again
+                fcntl.fcntl(
+                    fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+                )
+        except OSError as error:
+            os.close(fd)
+            said.append(f"{kind}: {error.strerror}")
+            continue
+        return Place(fd, kind, "; ".join(said))
+    raise NoMemoryError(f"no place for {size:,} bytes of frames: {'; '.join(said)}", limit=size)
+
+
+def _memfd() -> int:
+    return os.memfd_create("forebay-frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def _unnamed(directory: str) -> int:
+    # A file without a name: nothing is left behind by any death.
+    return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+_OPENERS: Final[dict[str, Callable[[], int]]] = {
+    "memfd": _memfd,
+    "shm": lambda: _unnamed(SHARED_MEMORY),
+    "file": lambda: _unnamed(tempfile.gettempdir()),
+}
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot, which tells it from a later one of that number.
+
+    None when there is none, or it has ended and only waits to be reaped.
+    """
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in {"Z", "X", "x"}:
+        return None
+    return int(fields[19])
+
+
+def is_hidden(pid: int) -> bool:
+    """Return whether there is such a process, of another user, that /proc does not show to us."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,170 @@
+"""Values: how the text of a setting becomes its value, and a text that never shows itself."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from forebay.core.budget import read_budget
+from forebay.core.signing_keys import read_keys
+from forebay.core.units import duration_s, size_b
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+_MASK = "********"
+
+
+class About(NamedTuple):
+    """What the docs say of one setting, and how its text is read."""
+
+    text: str
+    kind: str = "text"  # text, int, number, bool, duration, size, secret, words
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+class Secret:
+    """A text that never shows itself: repr, str and JSON are masked."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK!r})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", value.strip(), re.ASCII):
+        return int(value)
+    raise ValueError("must be a whole number")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value.strip(), re.ASCII):
+        return float(value)
+    raise ValueError("must be a number")
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError("must be true or false (also: yes, no, on, off, 1, 0)")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    if any(ord(sign) < 32 for sign in value):
+        raise ValueError("contains a control character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not UTF-8") from None
+    return value
+
+
+def _secret(value: Any) -> Secret:
+    return Secret(_text(value))
+
+
+def _signing_secrets(value: Any) -> Secret:
+    read_keys(_text(value))
+    return Secret(value)
+
+
+def _ports(value: Any) -> tuple[int, ...]:
+    words: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple):
+        raise ValueError("must be a list of ports, or one text with commas")
+    found: list[Any] = [*words]
+    ports = tuple(_int(word) for word in found)
+    if any(not 1 <= port <= 65_535 for port in ports):
+        raise ValueError("must hold ports from 1 to 65535")
+    return ports
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    words: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple):
+        raise ValueError("must be a list of texts, or one text with commas")
+    found: list[Any] = [*words]
+    return tuple(_text(word).strip().lower() for word in found)
+
+
+def _budgets(value: Any) -> tuple[str, ...]:
+    words: Any = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple):
+        raise ValueError("must be a list of texts, or one text with commas")
+    found: list[Any] = [*words]
+    named = [read_budget(_text(word)) for word in found]
+    if any(rate is None for _, rate in named):
+        raise ValueError("must name the rate of each: ci=300/s")
+    if len({name for name, _ in named}) < len(named):
+        raise ValueError("names one of them twice")
+    return tuple(_text(word).strip() for word in found)
+
+
+def read_table(path: Path, *, bytes_max: int) -> dict[str, Any]:
+    """Return what a TOML file without sections holds. Raises ValueError with what is wrong with it."""
+    try:
+        if path.is_dir() or not path.is_file():
+            raise ValueError("not a file")
+        if path.stat().st_size > bytes_max:
+            raise ValueError(f"larger than {bytes_max} bytes")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {error.start})") from None
+    except OSError as error:
+        raise ValueError(error.strerror or "cannot be read") from None
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"not TOML: {one_line(str(error))}") from None
+    for key, value in table.items():
+        if isinstance(value, dict):
+            raise ValueError(f"there are no sections: [{one_line(key)}] (write the setting at the top)")
+    return table
+
+
+READERS: Final[dict[str, Any]] = {
+    "text": _text,
+    "int": _int,
+    "number": _number,
+    "bool": _bool,
+    "duration": duration_s,
+    "size": size_b,
+    "secret": _secret,
+    "words": _words,
+    "signing secrets": _signing_secrets,
+    "ports": _ports,
+    "budgets": _budgets,
+}
+
+
+def one_line(text: str) -> str:
+    """Return a text as one printable line, cut."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return line if len(line) <= 200 else line[:199] + "…"

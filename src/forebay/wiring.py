@@ -1,0 +1,328 @@
+"""The composition root: builds everything from Settings and runs it; the only one to name adapters."""
+
+import asyncio
+import importlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from forebay.blobs.assembly import open_keeper
+from forebay.blobs.keeper import Keeper
+from forebay.brokers.sealed import sealed, vault_for
+from forebay.brokers.sqlite import SqliteBroker
+from forebay.clock import SystemClock
+from forebay.config import Settings, data_directory, process_environment
+from forebay.core.admission import AdmissionPolicy, Gate
+from forebay.core.budget import budgets_of
+from forebay.core.estimator import Estimator
+from forebay.core.retention import Retention
+from forebay.crons.runner import CronTerms, Runner
+from forebay.errors import AppError, ConfigError, ForebayError, StoreUnavailableError
+from forebay.node.contradictions import say_contradictions
+from forebay.node.describe import describe
+from forebay.node.frames import AppDescription
+from forebay.node.identity import package_version, worker_name
+from forebay.node.interpreter import settle_memory
+from forebay.node.node import Node, NodePlan
+from forebay.node.order import say_order
+from forebay.node.plan import plan_of
+from forebay.observe.echo import Echo
+from forebay.observe.lanes import LaneMeters
+from forebay.observe.logs import Seldom, make_log
+from forebay.observe.metrics import Exposition, Readers, Recent
+from forebay.observe.sampler import DepthSampler, depths_of
+from forebay.observe.voice import Voice, banner
+from forebay.ports.broker import Broker
+from forebay.ports.clock import Clock
+from forebay.server.asking import hosts_allowed
+from forebay.server.front import Front, Lifecycle
+from forebay.server.keyfile import KeysWatch
+from forebay.server.links import open_links
+from forebay.server.live import Hub
+from forebay.server.signals import Signals, in_time, leave_on_signals
+from forebay.webhooks.build import open_sender, rules_of
+from forebay.webhooks.sender import Sender
+
+if TYPE_CHECKING:  # the door is half of all there is to import: see _describe
+    from forebay.server.serve import Server
+
+DESCRIBE_HEAD_START_S = 0.02  # for the start of its process
+LAST_TRIES_S = 5.0  # for callbacks on their way; what is cut is sent by the next start
+LAST_ANSWERS_S = 0.3  # for answers on their way when the grace is used up
+
+EXIT_USAGE, EXIT_CANNOT_START, EXIT_BROKEN = 2, 3, 4
+
+
+def serve(target: str, settings: Settings) -> int:
+    """Serve an application until a signal: API, embedded store and workers in one process.
+
+    Returns the exit code: 0 after a drain, 3 when it cannot start, 4 when the store broke. A second
+    SIGTERM, SIGINT or SIGHUP during the drain makes it immediate.
+    """
+    return uvloop.run(_serve(target, settings))
+
+
+async def open_engine(
+    settings: Settings,
+    clock: Clock,
+    *,
+    on_broken: Callable[[ForebayError], None] | None = None,
+    on_gone: Callable[[ForebayError], None] | None = None,
+) -> Broker:
+    """Open the engine the settings name, sealed where there are keys. Raises ForebayError with one line."""
+    url = settings.broker or ""
+    if url and not url.startswith("sqlite:"):
+        scheme = url.partition(":")[0]
+        raise ConfigError(f"broker: the engine {scheme!r} is not available in this version; leave it out")
+    directory = data_directory(settings)
+    told = settings.payload_keys
+    vault = vault_for(directory, None if told is None else told.reveal())
+    kept = Retention.of(settings.retention, settings.retention_failed)
+    broker = await SqliteBroker.open(
+        directory,
+        clock=clock,
+        retention_s=kept.ended_s,
+        dead_s=kept.dead_s,
+        on_broken=on_broken,
+        on_gone=on_gone,
+    )
+    if vault is None:
+        return broker
+    vault.mark(directory)
+    return sealed(broker, vault)
+
+
+class System:
+    """Engine, node and door of one process, built together."""
+
+    def __init__(self, description: AppDescription, settings: Settings, *, clock: Clock, log: Any) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.log = log
+        self.seldom = Seldom(log, now=clock.now)
+        self.target = description.app
+        self.tasks = {task.name: task for task in description.tasks}
+        self.entries = description.crons
+        self.signals = Signals()
+        self.lifecycle = Lifecycle()
+        self.keys = KeysWatch(settings, log=log, clock=clock)
+        self.hub = Hub(now=clock.now, epoch=secrets.token_hex(4))
+        self.estimators = {name: Estimator.of(task) for name, task in self.tasks.items()}
+        self.recent = Recent.of(self.tasks)
+        self.bounds = {
+            name: (
+                task.queue_max or settings.queue_max,
+                task.queue_bytes_max or settings.queue_bytes_max,
+            )
+            for name, task in self.tasks.items()
+        }
+        self.blobs: Keeper
+        self.broker: Broker
+        self.node: Node
+        self.sampler: DepthSampler
+        self.sender: Sender
+        self.crons: Runner
+        self.server: Server
+
+    async def start(self) -> None:
+        """Open the store, begin the node, listen."""
+        from forebay.server.asgi import make_app
+        from forebay.server.serve import server_for
+
+        self.broker = await open_engine(self.settings, self.clock, on_broken=self._broken, on_gone=self._gone)
+        try:
+            self.blobs = open_keeper(self.settings, self.broker, self.clock, on_failure=self._failed)
+            meters = Exposition(
+                self.tasks,
+                now=self.clock.now,
+                depths=lambda: depths_of(self.broker, self.tasks, now=self.clock.now()),
+                coverages=lambda: {name: one.coverage.shares() for name, one in self.estimators.items()},
+                recent=self.recent,
+                bounds_of=self.bounds,
+                workers=lambda: self.node.workers(),
+                readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
+                blobs=lambda: self.blobs.counts(),
+                quarantined=lambda: self.broker.quarantine.counts(),
+            )
+            self.node = Node(
+                await self._plan(),
+                broker=self.broker,
+                clock=self.clock,
+                worker=worker_name(),
+                estimators=self.estimators,
+                facts=LaneMeters(meters, self.seldom),
+                on_failure=self._failed,
+                on_broken=self._broken,
+                on_restart=lambda lane, reason, facts: self._restarted(meters, lane, reason, facts),
+                on_output=Echo(self.log, now=self.clock.now).line,
+                feed=self.hub,
+            )
+            self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
+            self.sender = self._sender(meters)
+            self.crons = self._runner(meters)
+            self.server = server_for(make_app(self._front(meters)), self.settings)
+            await self.server.start()
+        except BaseException:
+            await self.broker.close()
+            raise
+        for begin in (self.node.start, self.sampler.start, self.sender.start, self.crons.start):
+            begin()
+        self.keys.start(self.broker)
+        self.blobs.start()
+
+    async def drain(self) -> None:
+        """Take nothing new, let what runs finish within the grace, hand the rest back, close everything."""
+        self.server.begin_drain()
+        self.keys.stop()
+        await self.crons.close()
+        ends_at = self.clock.now() + self.settings.grace
+        if not self.signals.code:
+            await self.node.drain(self.settings.grace, hurry=self.signals.hurry)
+        await self.sampler.close()
+        await self.node.close()
+        left_s = 0.0 if self.signals.hurry.is_set() else ends_at - self.clock.now()
+        await self.sender.close(within_s=min(left_s, LAST_TRIES_S))
+        await self.blobs.close()
+        await self._stop_server(ends_at - self.clock.now())
+        await self.broker.close()
+
+    async def _stop_server(self, left_s: float) -> None:
+        """Let the last answers out in what is left of the grace; a second signal ends that too."""
+        stopping = asyncio.ensure_future(self.server.stop(within_s=max(left_s, LAST_ANSWERS_S)))
+        hurry = asyncio.ensure_future(self.signals.hurry.wait())
+        await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not stopping.done():
+            await self.server.stop(within_s=LAST_ANSWERS_S)
+        await stopping
+
+    async def _plan(self) -> NodePlan:
+        warn = self.log.warning
+        say_contradictions(self.tasks.values(), self.settings, warn=warn)
+        plan = plan_of(self.target, self.tasks.values(), self.settings)
+        of_all = Retention.of(self.settings.retention, self.settings.retention_failed)
+        return await say_order(self.broker, plan, of_all=of_all, warn=warn)
+
+    def _runner(self, meters: Exposition) -> Runner:
+        terms = CronTerms(tasks=self.tasks, bounds=self.bounds, meters=meters, log=self.log)
+        return Runner(self.entries, self.broker, self.clock, terms)
+
+    def _sender(self, meters: Exposition) -> Sender:
+        from forebay.server.render import webhook_json
+
+        return open_sender(
+            self.settings,
+            self.broker,
+            self.clock,
+            agent=f"forebay/{package_version()}",
+            render=partial(webhook_json, links=open_links(self.settings)),
+            count=meters.delivery_tried,
+            log=self.log,
+        )
+
+    def _front(self, meters: Exposition) -> Front:
+        gates = {
+            name: Gate(AdmissionPolicy(jobs_max=jobs, bytes_max=size))
+            for name, (jobs, size) in self.bounds.items()
+        }
+        return Front(
+            broker=self.broker,
+            tasks=self.tasks,
+            estimators=self.estimators,
+            gates=gates,
+            arrivals=self.recent.arrivals,
+            peaks=self.recent.peaks,
+            settings=self.settings,
+            clock=self.clock,
+            meters=meters,
+            log=self.log,
+            node=self.node,
+            requests=self.node.requests,
+            blobs=self.blobs,
+            sender=self.sender,
+            crons=self.crons,
+            links=open_links(self.settings),
+            callbacks=rules_of(self.settings),
+            budgets=budgets_of(self.settings.budgets),
+            lifecycle=self.lifecycle,
+            hub=self.hub,
+            version=package_version(),
+            hosts_allowed=hosts_allowed(self.settings, keyed=self.keys.watchman.keyed),
+            watchman=self.keys.watchman,
+            on_store_broken=self._broken,
+        )
+
+    def _broken(self, error: BaseException) -> None:
+        if not self.signals.code:
+            self.log.error("store_broken", error=str(error), hint="the process ends; start it again")
+            self.signals.broken(EXIT_BROKEN)
+
+    def _gone(self, error: ForebayError) -> None:
+        self.seldom.error("store_gone", error=str(error))
+        self.lifecycle.store_failed(error, now=self.clock.now())
+
+    def _failed(self, verb: str, error: BaseException) -> None:
+        self.seldom.error("store_failed", verb=verb, error=str(error))
+        if isinstance(error, StoreUnavailableError):
+            self.lifecycle.store_failed(error, now=self.clock.now())
+
+    def _restarted(self, meters: Exposition, lane: str, reason: str, facts: Mapping[str, object]) -> None:
+        self.log.warning("child_restarted", lane=lane, reason=reason, **facts)
+        served = self.node.supervisors[lane].lane.specs
+        for name in served:
+            meters.for_task(name).restarted(reason)
+
+
+async def _serve(target: str, settings: Settings) -> int:
+    leave_on_signals()
+    clock = SystemClock()
+    log = make_log(now=clock.now, form=settings.log_format, level=settings.log_level)
+    voice = Voice(settings.log_format, now=clock.now)
+    try:
+        description = await _describe(target)
+        if not description.tasks:
+            raise AppError(f"{target}: the application has no tasks")
+        system = System(description, settings, clock=clock, log=log)
+        system.signals.install()
+        await system.start()
+    except ForebayError as error:
+        voice.say(f"forebay: {error}", "cannot_start", code=error.code, error=str(error))
+        return EXIT_USAGE if isinstance(error, ConfigError | AppError) else EXIT_CANNOT_START
+    settle_memory()
+    facts = _facts(system)
+    voice.say(banner(facts), "serving", **facts)
+    await system.signals.drain.wait()
+    if not system.signals.code:
+        text = f"forebay: draining, up to {settings.grace:g} s; a second signal ends it at once"
+        voice.say(text, "draining", grace_s=settings.grace)
+    limit_s = settings.grace + 30.0
+    if not await in_time(system.drain(), limit_s=limit_s):
+        text = "forebay: the drain did not end in time; leaving. What ran will be handed out again"
+        voice.say(text, "drain_cut", limit_s=limit_s)
+    return system.signals.code
+
+
+async def _describe(target: str) -> AppDescription:
+    """Describe the application in its process, and import the door here meanwhile: a restart is shorter."""
+    describing = asyncio.ensure_future(describe(target, env=process_environment()))
+    await asyncio.wait({describing}, timeout=DESCRIBE_HEAD_START_S)
+    for module in ("forebay.server.asgi", "forebay.server.serve"):
+        importlib.import_module(module)
+    return await describing
+
+
+def _facts(system: System) -> dict[str, object]:
+    admin = system.server.beside
+    return {
+        "version": package_version(),
+        "url": system.server.url,
+        **({} if admin is None else {"admin_url": admin.url}),
+        "tasks": list(system.tasks),
+        "replicas": sum(len(supervisor.slots) for supervisor in system.node.supervisors.values()),
+        "data": str(system.settings.data),
+        "pid": os.getpid(),
+    }

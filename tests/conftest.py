@@ -1,0 +1,63 @@
+"""What holds for every test: surroundings that do not depend on who runs them, and nothing left behind."""
+
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+
+# How fast an example runs says something about the machine here, not about the code.
+settings.register_profile(
+    "forebay", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("forebay")
+
+CHILD_WAIT_MAX_S = 5.0  # for a child that was told to go
+_SETTINGS = ("FOREBAY_", "QUEUE_MAXSIZE", "WORKER_CONCURRENCY", "CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch):
+    """Settings of the shell that runs the tests must not decide what they see."""
+    for name in list(os.environ):
+        if name.startswith(_SETTINGS):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """A test that leaves a process or a thread behind fails: the next one would meet it."""
+    children_before, threads_before = children_now(), set(threading.enumerate())
+    yield
+    left = [psutil.Process(pid) for pid in children_now() - children_before if psutil.pid_exists(pid)]
+    _, alive = psutil.wait_procs(left, timeout=CHILD_WAIT_MAX_S) if left else ([], [])
+    names = [name for child in alive if "resource_tracker" not in (name := name_of(child))]  # Python's own
+    for child in alive:
+        if names:
+            child.kill()
+    assert not names, f"the test left processes behind: {names}"
+    stray = [t for t in set(threading.enumerate()) - threads_before if not t.daemon]
+    for thread in stray:
+        thread.join(timeout=1.0)
+    assert not [t for t in stray if t.is_alive()], f"the test left threads behind: {stray}"
+
+
+def children_now():
+    """Return the pids of this process's own children. From /proc, because it is asked twice a test."""
+    return {int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in texts(task).split()}
+
+
+def texts(path):
+    try:
+        return path.read_text()
+    except OSError:  # the thread has ended
+        return ""
+
+
+def name_of(process):
+    try:
+        return " ".join(process.cmdline())[:200] or process.name()
+    except psutil.Error:
+        return f"pid {process.pid}"

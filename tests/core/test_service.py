@@ -1,0 +1,50 @@
+"""The fit finds `fixed + n * each`, and follows when the model changes its speed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.core.service import ServiceFit
+
+
+def fitted(runs):
+    fit = ServiceFit()
+    for items, took_s in runs:
+        fit.observe(items, took_s)
+    return fit
+
+
+def test_nothing_is_known_before_the_first_run():
+    assert ServiceFit().run_s(1) is None
+
+
+@pytest.mark.parametrize(("fixed", "each"), [(0.02, 0.002), (0.0, 0.01), (0.5, 0.0), (0.001, 0.1)])
+def test_it_finds_the_line_from_runs_of_several_sizes(fixed, each):
+    fit = fitted([(n, fixed + each * n) for _ in range(30) for n in (1, 4, 16)])
+    for n in (1, 2, 8, 16, 32):
+        assert fit.run_s(n) == pytest.approx(fixed + each * n, rel=0.05, abs=1e-4)
+    assert fit.deviation_s < 0.1 * (fixed + each * 16) + 1e-4
+
+
+def test_with_runs_of_one_size_a_run_is_proportional_to_its_items():
+    fit = fitted([(8, 0.4)] * 10)
+    assert fit.run_s(8) == pytest.approx(0.4)
+    assert fit.run_s(4) == pytest.approx(0.2)
+    assert fit.run_s(16) == pytest.approx(0.8)
+
+
+def test_it_follows_a_model_that_slows_down():
+    fit = fitted([(n, 0.02 + 0.002 * n) for _ in range(50) for n in (1, 16)])
+    for _ in range(60):
+        for n in (1, 16):
+            fit.observe(n, 2 * (0.02 + 0.002 * n))
+    assert fit.run_s(16) == pytest.approx(0.104, rel=0.1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(0.0, 1e4)), min_size=1, max_size=50))
+def test_an_estimate_is_never_negative_and_never_falls_with_the_size(runs):
+    fit = fitted(runs)
+    sizes = [fit.run_s(n) for n in (1, 2, 8, 64)]
+    assert all(size is not None and size >= 0 for size in sizes)
+    assert all(a <= b + 1e-6 * (1 + b) for a, b in zip(sizes, sizes[1:], strict=False))
+    assert fit.deviation_s >= 0

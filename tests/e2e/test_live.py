@@ -1,0 +1,231 @@
+"""A job seen live, against real processes that are really killed."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from forebay import AsyncClient, Client, JobFailedError
+from forebay.errors import NotFinishedError
+from tests.e2e.harness import Served
+from tests.server.streams import all_closed, deaf, opened, watching
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def streamed(server, path, **more):
+    """Return the events of a whole stream."""
+
+    async def read():
+        async with all_closed():
+            stream = await opened(server.port, path, **more)
+            assert stream.status == 200, stream.status
+            await stream.rest(within_s=30.0)
+            return stream
+
+    return asyncio.run(read())
+
+
+def pages_of(server, name):
+    """Return (attempt, page) of every page that was read, in order."""
+    return [(line[2], int(line[1].split(".")[1])) for line in server.ledger() if line[0] == "page"]
+
+
+def test_a_job_of_ten_pages_whose_process_dies_at_page_six_goes_on_at_page_six(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        job = server.submit("pages", ["a", 10, 0.08, 6])
+        stream = streamed(server, f"/v1/jobs/{job['job_id']}/events")
+        assert stream.events[-1][2]["result"] == list(range(10))
+        assert pages_of(server, "a") == [(1, page) for page in range(6)] + [
+            (2, page) for page in range(6, 10)
+        ]
+        states = [data["state"] for kind, _, data in stream.events if kind == "status"]
+        assert "retrying" in states and states[-1] == "succeeded"
+        assert any(kind == "progress" for kind, _, _ in stream.events)
+        server.stop()
+
+
+def test_a_job_of_ten_pages_goes_on_at_its_page_after_the_death_of_the_whole_server(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        job = server.submit("pages", ["a", 10, 0.4, -1])
+        until(lambda: (1, 5) in pages_of(server, "a"), 20.0, "page 5")
+
+        async def stored():
+            async with all_closed():
+                stream = await watching(server.port, job["job_id"])
+                return (await stream.next("progress"))[2]["share"]
+
+        until(lambda: asyncio.run(stored()) >= 0.6, 5.0, "progress")
+        server.kill()
+        server.start(ready=False)
+        assert server.final(job["job_id"])["result"] == list(range(10))
+        pages = pages_of(server, "a")
+        assert sorted(page for _, page in pages) == list(range(10)), "no page was read twice"
+        assert {attempt for attempt, _ in pages} == {1, 2}
+        server.stop()
+
+
+def test_words_come_one_by_one_and_anew_after_a_failure(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        stream = streamed(
+            server,
+            "/v1/jobs",
+            method="POST",
+            body=b'{"task":"words","payload":[6,0.1,3]}',
+            headers=("prefer: wait=1", "accept: text/event-stream"),
+        )
+        assert stream.kinds()[0] == "accepted" and stream.kinds()[-1] == "done"
+        assert stream.kinds().count("restart") == 1
+        assert stream.parts() == stream.events[-1][2]["result"] == [f"word{n}" for n in range(6)]
+        assert stream.kinds().count("partial") >= 8
+        server.stop()
+
+
+def test_async_and_batched_generators_are_seen_live(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        for task, payload, result in (
+            ("tokens", [5, 0.05], [0, 1, 2, 3, 4]),
+            ("Spell", "forebay", list("forebay")),
+        ):
+            job = server.submit(task, payload)
+            stream = streamed(server, f"/v1/jobs/{job['job_id']}/events")
+            assert stream.parts() == stream.events[-1][2]["result"] == result
+        server.stop()
+
+
+def test_a_reader_goes_on_with_the_next_server_after_a_kill(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        job = server.submit("words", [20, 0.2, -1])
+
+        async def read(last_id, kind):
+            async with all_closed():
+                stream = await watching(server.port, job["job_id"], last_id)
+                event = await stream.next(kind, within_s=20.0)
+                return stream, event
+
+        _, (_, last_id, _) = asyncio.run(read(None, "partial"))
+        port = server.port
+        server.kill()
+        server.asked_port = port
+        server.start()
+        stream, _ = asyncio.run(read(last_id, "done"))
+        assert stream.events[0][0] == "status"
+        assert stream.events[1][2] == {"missed": None, "reason": "unknown_id"}
+        assert stream.events[-1][2]["result"] == [f"word{n}" for n in range(20)]
+        assert stream.events[-1][2]["attempt"] == 2
+        server.stop()
+
+
+def test_a_server_with_readers_ends_within_its_grace(tmp_path):
+    with Served(tmp_path, "live.py", workers=1, env={"FOREBAY_GRACE": "2s"}) as server:
+        job = server.submit("pages", ["a", 1, 30, -1])
+        server.state(job["job_id"], "running")
+
+        async def read():
+            async with all_closed():
+                streams = [await watching(server.port, job["job_id"]) for _ in range(50)]
+                server.signal(signal.SIGTERM)
+                for stream in streams:
+                    await stream.rest(within_s=15.0)
+                return [stream.kinds()[-1] for stream in streams]
+
+        assert set(asyncio.run(read())) == {"closing"}
+        assert server.wait(10.0) == 0
+
+
+def test_a_client_reads_parts_through_a_restart_of_the_server(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        port, got = server.port, []
+        with Client(f"http://127.0.0.1:{port}", retry_for="30s") as client:
+            parts = client.stream("words", [12, 0.2, -1])
+            got += [next(parts) for _ in range(3)]
+            server.kill()
+            server.asked_port = port
+            server.start(ready=False)
+            got += parts
+        assert got == [f"word{n}" for n in range(12)], "each once, in order"
+        server.stop()
+
+
+def test_both_clients_see_the_life_of_a_job(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with Client(url) as client:
+            job = client.submit("words", [4, 0.1, 2])
+            kinds = [event.kind for event in job.events()]
+            assert kinds[0] == "status" and kinds[-1] == "done" and "restart" in kinds
+            assert job.done and job.view["result"] == [f"word{n}" for n in range(4)]
+            assert list(client.stream("words", [4, 0.05, 2])) == job.view["result"]
+            with pytest.raises(JobFailedError):
+                list(client.stream("pages", ["not enough"]))
+            with pytest.raises(NotFinishedError):
+                list(client.submit("words", [9, 1.0, -1]).events(timeout="300ms"))
+
+        async def awaited():
+            async with AsyncClient(url) as client:
+                job = await client.submit("tokens", [3, 0.1])
+                kinds = [event.kind async for event in job.events()]
+                return kinds, [part async for part in client.stream("tokens", [3, 0.1])]
+
+        kinds, parts = asyncio.run(awaited())
+        assert kinds[-1] == "done" and "partial" in kinds and parts == [0, 1, 2]
+        server.stop()
+
+
+def test_watch_prints_progress_and_the_end_as_they_come(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+        job = server.submit("pages", ["a", 4, 0.5, -1])
+        command = [sys.executable, "-m", "forebay", "jobs", "watch", job["job_id"]]
+        done = subprocess.run(
+            [*command, "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=30
+        )
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[-1].split()[:2] == ["COMPLETED", "succeeded"]
+        assert "75% page 3" in [line.split("running  ")[1] for line in lines if "page" in line]
+        server.stop()
+
+
+@pytest.mark.timeout(180)
+def test_a_thousand_readers_a_tenth_of_them_deaf_cost_no_memory_and_do_not_slow_the_job(tmp_path):
+    with Served(tmp_path, "live.py", workers=1) as server:
+
+        async def read():
+            alone = await timed(server)
+            job = server.submit("words", [100, 0.05, -1])
+            deaf_ones = [deaf(server.port, job["job_id"]) for _ in range(100)]
+            rss_before = rss_mb(server)
+            async with all_closed():
+                streams = [await watching(server.port, job["job_id"]) for _ in range(900)]
+                opened_at = rss_mb(server)
+                await asyncio.gather(*(stream.rest(within_s=60.0) for stream in streams))
+                kinds = {stream.kinds()[-1] for stream in streams}
+                whole = [stream for stream in streams if "gap" not in stream.kinds()]
+                assert all(len(stream.parts()) == 100 for stream in whole)
+                assert len(whole) == 900, "readers that read miss nothing"
+            for connection in deaf_ones:
+                connection.close()
+            return alone, kinds, rss_before, opened_at, rss_mb(server), server.final(job["job_id"])
+
+        alone_s, kinds, before_mb, opened_mb, after_mb, job = asyncio.run(read())
+        assert kinds == {"done"}
+        assert opened_mb - before_mb < 60.0, (before_mb, opened_mb)
+        assert after_mb - opened_mb < 15.0, (opened_mb, after_mb)
+        (end,) = [event for event in job["timeline"] if event["event"] == "succeeded"]
+        assert end["ran_s"] < alone_s * 2.0, (end["ran_s"], alone_s)
+        assert server.get("/metrics").body.count(b"inference_event_readers") >= 1
+        server.stop()
+
+
+async def timed(server):
+    """Return how long the job runs when nobody reads."""
+    job = server.final(server.submit("words", [100, 0.05, -1])["job_id"])
+    return next(event["ran_s"] for event in job["timeline"] if event["event"] == "succeeded")
+
+
+def rss_mb(server):
+    return psutil.Process(server.process.pid).memory_info().rss / 1e6

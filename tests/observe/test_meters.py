@@ -1,0 +1,118 @@
+"""Meters and what a scrape says of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.core.admission import Reason
+from forebay.core.job import Depth, Line
+from forebay.core.lifecycle import Event
+from forebay.observe.meters import SECONDS_BOUNDS, Histogram, Meters
+from forebay.observe.metrics import RENDER_FRESH_S, Exposition
+
+
+class Turning:
+    def __init__(self):
+        self.at = 100.0
+
+    def __call__(self):
+        return self.at
+
+
+@given(st.lists(st.floats(0, 10_000), max_size=50))
+def test_many_at_once_is_the_same_as_one_by_one(values):
+    one, many = Histogram(SECONDS_BOUNDS), Histogram(SECONDS_BOUNDS)
+    for value in values:
+        one.observe(value)
+    many.observe_many(values)
+    assert one.counts == many.counts and abs(one.total - many.total) < 1e-3
+    assert sum(one.counts) == len(values)
+
+
+def test_a_value_on_a_bound_belongs_to_it():
+    histogram = Histogram((1.0, 2.0))
+    histogram.observe_same(1.0, 3)
+    histogram.observe(1.1)
+    histogram.observe(9.0)
+    assert histogram.counts == [3, 1, 1] and histogram.total == 13.1
+
+
+def test_a_scrape_says_of_each_priority_how_many_wait_since_when_and_how_long_they_waited():
+    lines = (Line(2, 5, 99.0), Line(8, 1, 40.0))
+    meters = Exposition(["a"], now=Turning(), depths=lambda: {"a": Depth(queued=6, lines=lines)})
+    meters.for_task("a").granted([2, 5, 2], [0.5, 1.0, 0.25])
+    text, _ = meters.render()
+    for line in (
+        'inference_priority_queue_length{priority="2",task="a"} 5.0',
+        'inference_priority_queue_length{priority="5",task="a"} 0.0',
+        'inference_priority_queue_length{priority="8",task="a"} 1.0',
+        'inference_priority_oldest_age_seconds{priority="2",task="a"} 1.0',
+        'inference_priority_oldest_age_seconds{priority="5",task="a"} 0.0',
+        'inference_priority_oldest_age_seconds{priority="8",task="a"} 60.0',
+        'inference_priority_wait_seconds_count{priority="2",task="a"} 2.0',
+        'inference_priority_wait_seconds_sum{priority="2",task="a"} 0.75',
+        'inference_priority_wait_seconds_count{priority="8",task="a"} 0.0',
+        'inference_queue_wait_seconds_count{task="a"} 3.0',
+    ):
+        assert line in text.decode().splitlines(), line
+
+
+def test_a_scrape_says_what_was_counted():
+    now = Turning()
+    meters = Exposition(
+        ["a"],
+        now=now,
+        depths=lambda: {"a": Depth(queued=3, running=1, bytes=70, oldest_at=90.0, dead=2)},
+        bounds_of={"a": (10, 1000)},
+        workers=lambda: [{"worker": "w", "state": "crashed", "memory_bytes": None}],
+    )
+    meter = meters.for_task("a")
+    meter.arrived(5)
+    meter.admitted(3)
+    meter.refused(Reason.FULL.value, 2)
+    meter.attempted(Event.COMPLETED.value, 2)
+    meter.restarted("crash")
+    meter.stale()
+    meter.latency_s.observe_many([0.04, 0.045, 0.05])
+    meter.wait_s.observe(0.5)
+    meter.batch_size.observe(16)
+    meter.eta_error_s.observe(0.3)
+    meters.bound_reached("lines_max")
+    text, kind = meters.render()
+    assert kind.startswith("text/plain")
+    for line in (
+        'inference_queue_length{task="a"} 3.0',
+        'inference_queue_bytes{task="a"} 70.0',
+        'inference_queue_capacity{task="a"} 10.0',
+        'inference_queue_oldest_age_seconds{task="a"} 10.0',
+        'inference_dead_letters{task="a"} 2.0',
+        'inference_arrivals_total{task="a"} 5.0',
+        'inference_admission_total{decision="accepted",reason="",task="a"} 3.0',
+        'inference_admission_total{decision="refused",reason="full",task="a"} 2.0',
+        'inference_attempts_total{outcome="completed",task="a"} 2.0',
+        'inference_worker_restarts_total{reason="crash",task="a"} 1.0',
+        'inference_stale_commits_total{task="a"} 1.0',
+        'inference_latency_seconds_bucket{le="0.045",task="a"} 2.0',
+        'inference_latency_seconds_count{task="a"} 3.0',
+        'inference_queue_wait_seconds_sum{task="a"} 0.5',
+        'inference_batch_size_bucket{le="16.0",task="a"} 1.0',
+        'inference_batch_size_bucket{le="8.0",task="a"} 0.0',
+        'inference_eta_error_seconds_count{task="a"} 1.0',
+        'inference_bounds_reached_total{bound="lines_max"} 1.0',
+        'inference_worker_up{worker="w"} 0.0',
+    ):
+        assert line in text.decode().splitlines(), line
+
+
+def test_scrapes_close_together_share_one_text():
+    now = Turning()
+    meters = Exposition(["a"], now=now)
+    first, _ = meters.render()
+    meters.for_task("a").arrived(1)
+    assert meters.render()[0] == first
+    now.at += RENDER_FRESH_S * 2
+    assert b'inference_arrivals_total{task="a"} 1.0' in meters.render()[0]
+
+
+def test_a_meter_is_made_once():
+    meters = Meters()
+    assert meters.for_task("a") is meters.for_task("a")

@@ -1,0 +1,340 @@
+"""The transport: raw sockets against a real server."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from forebay.server import guard
+from forebay.server.answer import Body
+from tests.server.doors import a_front, exchange, serving, status_of
+
+GOOD = b'{"task":"echo","payload":1}'
+HOST = b"Host: localhost\r\n"
+TYPE = b"Content-Type: application/json\r\n"
+POST = b"POST /v1/jobs HTTP/1.1\r\n" + HOST + TYPE
+WHOLE = POST + b"Content-Length: %d\r\n" % len(GOOD)
+CLOSE = b"Connection: close\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n"
+
+
+def against(test, **kwargs):
+    async def run():
+        async with asyncio.timeout(40):
+            front = a_front(**kwargs)
+            async with serving(front) as (port, server):
+                await test(front, port, server)
+                # After anything: the next good request works.
+                assert status_of(await exchange(port, HEALTH)) == 200
+
+    asyncio.run(run())
+
+
+def open_jobs(front):
+    return front.broker.depth_now("echo", now=front.clock.now()).open
+
+
+FRAMINGS = {
+    "too small": (POST + CLOSE + b"Content-Length: 5\r\n\r\n" + GOOD, 400),
+    "negative": (POST + b"Content-Length: -5\r\n\r\n" + GOOD, 400),
+    "plus": (POST + b"Content-Length: +5\r\n\r\n" + GOOD, 400),
+    "list": (POST + b"Content-Length: 27, 27\r\n\r\n" + GOOD, 400),
+    "twice": (POST + b"Content-Length: 27\r\nContent-Length: 27\r\n\r\n" + GOOD, 400),
+    "hex": (POST + b"Content-Length: 0x1b\r\n\r\n" + GOOD, 400),
+    "immense": (POST + b"Content-Length: 99999999999999999999999\r\n\r\n" + GOOD, 400),
+    "both": (
+        POST + b"Content-Length: 27\r\nTransfer-Encoding: chunked\r\n\r\n1b\r\n" + GOOD + b"\r\n0\r\n\r\n",
+        400,
+    ),
+    "both, turned": (
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 27\r\n\r\n1b\r\n" + GOOD + b"\r\n0\r\n\r\n",
+        400,
+    ),
+    "odd coding": (POST + b"Transfer-Encoding: xchunked\r\n\r\n1b\r\n" + GOOD + b"\r\n0\r\n\r\n", 400),
+    "gzip, chunked": (
+        POST + CLOSE + b"Transfer-Encoding: gzip, chunked\r\n\r\n1b\r\n" + GOOD + b"\r\n0\r\n\r\n",
+        400,
+    ),
+    "another host": (WHOLE.replace(b"/v1", b"http://evil.example/v1") + b"\r\n" + GOOD, 400),
+    "another port": (WHOLE.replace(b"/v1", b"http://localhost:99/v1") + b"\r\n" + GOOD, 400),
+    "coding, space": (POST + b"Transfer-Encoding : chunked\r\n\r\n1b\r\n" + GOOD + b"\r\n0\r\n\r\n", 400),
+    "bad chunk size": (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + GOOD + b"\r\n0\r\n\r\n", 400),
+    "negative chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n" + GOOD + b"\r\n0\r\n\r\n", 400),
+    "immense chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffff\r\n" + GOOD, 400),
+    "NUL in a header": (WHOLE + b"X: a\x00b\r\n\r\n" + GOOD, 400),
+    "bare CR": (WHOLE + b"X: a\rb\r\n\r\n" + GOOD, 400),
+    "obs-fold": (WHOLE + b"X: a\r\n b\r\n\r\n" + GOOD, 400),
+    "no name": (WHOLE + b": a\r\n\r\n" + GOOD, 400),
+    "no host": (b"POST /v1/jobs HTTP/1.1\r\n" + TYPE + CLOSE + b"Content-Length: 27\r\n\r\n" + GOOD, 400),
+    "two hosts": (WHOLE + CLOSE + HOST + b"\r\n" + GOOD, 400),
+    "two types": (WHOLE + CLOSE + TYPE + b"\r\n" + GOOD, 400),
+    "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 100, 400),
+    "HTTP/3.7": (b"GET / HTTP/3.7\r\n\r\n", 400),
+    "odd method": (b"BREW / HTTP/1.1\r\n" + HOST + b"\r\n", 400),
+    "one header of 64 KB": (WHOLE + b"X: " + b"a" * 65536 + b"\r\n\r\n" + GOOD, 431),
+    "10,000 headers": (WHOLE + b"".join(b"X-%d: 1\r\n" % i for i in range(10_000)) + b"\r\n" + GOOD, 431),
+    "headers without end": (WHOLE + b"X: " + b"a" * 200_000, 431),
+    "long address": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
+    "odd expectation": (WHOLE + CLOSE + b"Expect: x\r\n\r\n" + GOOD, 417),
+    "expect, too long": (POST + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n", 413),
+    "too long": (POST + b"Content-Length: 99999999\r\n\r\n" + b"x" * 100_000, 413),
+}
+
+
+def test_bad_framing_is_refused_closes_the_connection_and_stores_nothing():
+    smuggled = b"GET /v1/tasks HTTP/1.1\r\n" + HOST + b"\r\n"
+    wrong = {}
+
+    async def run(front, port, _):
+        for name, (sent, status) in FRAMINGS.items():
+            answer = await exchange(port, sent + (smuggled if b"chunked" in sent else b""), wait_s=3)
+            one = answer.count(b"HTTP/1.1 ") == 1 and b"100 Continue" not in answer
+            problem = b"application/problem+json" in answer
+            if (status_of(answer), one, problem, open_jobs(front)) != (status, True, True, 0):
+                wrong[name] = answer[:300]
+
+    against(run)
+    assert not wrong
+
+
+@pytest.mark.parametrize("value", [b"caf\xe9", b"\xc3\xa9", b"a\tb"])
+def test_a_header_that_is_not_ascii_does_no_harm(value):
+    async def run(front, port, _):
+        answer = await exchange(port, WHOLE + CLOSE + b"X: " + value + b"\r\n\r\n" + GOOD)
+        assert status_of(answer) == 202 and open_jobs(front) == 1
+
+    against(run)
+
+
+def test_a_chunked_body_is_cut_off_as_soon_as_it_passes_the_limit():
+    async def run(front, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                while sent < 64:
+                    writer.write(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.001)
+                    sent += 1
+                    if reader._buffer:
+                        break
+        async with asyncio.timeout(5):
+            assert status_of(await reader.read(4096)) == 413
+        assert sent < 60 and open_jobs(front) == 0
+        writer.close()
+
+    against(run, body_bytes_max=100_000)
+
+
+def test_left_over_bytes_after_a_body_are_the_next_request():
+    async def run(front, port, _):
+        answer = await exchange(port, WHOLE + b"\r\n" + GOOD + HEALTH)
+        assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"202", b"200"]
+        assert open_jobs(front) == 1
+
+    against(run)
+
+
+def test_pipelined_requests_are_answered_in_order():
+    async def run(front, port, _):
+        one = WHOLE + b"\r\n" + GOOD
+        answer = await exchange(port, one * 20 + HEALTH)
+        assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"202"] * 20 + [b"200"]
+        assert open_jobs(front) == 20
+
+    against(run)
+
+
+def test_slow_heads_and_silent_connections_are_closed(monkeypatch):
+    monkeypatch.setattr(guard, "HEADERS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(guard, "_LOOK_S", 0.05)
+
+    async def run(front, port, _):
+        slow = await exchange(port, b"GET / HTTP/1.1\r\nHost: loc", wait_s=5)
+        assert status_of(slow) == 408 and b"headers" in slow
+        assert await exchange(port, b"", wait_s=5) == b""
+        assert 'bound="headers_timeout"' in front.meters.render("")[0].decode()
+
+    against(run)
+
+
+def test_a_slow_body_is_let_go_and_stores_nothing(monkeypatch):
+    monkeypatch.setattr("forebay.server.answer.BODY_TIMEOUT_S", 0.3)
+
+    async def run(front, port, _):
+        answer = await exchange(port, WHOLE + b"\r\n" + GOOD[:5], wait_s=5)
+        assert status_of(answer) == 408 and b"connection: close" in answer.lower()
+        assert open_jobs(front) == 0
+
+    against(run)
+    assert Body.read
+
+
+@pytest.mark.timed
+def test_five_hundred_silent_connections_do_no_harm():
+    async def run(_, port, __):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(500)]
+        for _, writer in silent[:250]:
+            writer.write(b"GET /")
+        started = asyncio.get_running_loop().time()
+        assert status_of(await exchange(port, HEALTH)) == 200
+        assert asyncio.get_running_loop().time() - started < 1.0
+        for _, writer in silent:
+            writer.close()
+
+    against(run)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *(WHOLE + b"\r\n" + GOOD[:cut] for cut in (1, 10, 26)),
+        POST + b"Content-Length: 30\r\n\r\n" + GOOD + b"  ",  # what came is whole JSON, the body is not
+        POST + b"Transfer-Encoding: chunked\r\n\r\n1b\r\n" + GOOD + b"\r\n",
+    ],
+    ids=["1 byte", "10 bytes", "all but one byte", "all but white space", "all but the last chunk"],
+)
+def test_a_client_that_hangs_up_within_the_body_stores_nothing(sent):
+    async def run(front, port, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert status_of(await exchange(port, HEALTH)) == 200
+        assert open_jobs(front) == 0 and "request_failed" not in dict(front.log.lines)
+
+    against(run)
+
+
+def test_a_client_that_hangs_up_before_the_answer_left_a_whole_job():
+    async def run(front, port, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(WHOLE + b"Idempotency-Key: k\r\n\r\n" + GOOD)
+        await writer.drain()
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            while not open_jobs(front):
+                await asyncio.sleep(0.005)
+        answer = await exchange(port, WHOLE + CLOSE + b"Idempotency-Key: k\r\n\r\n" + GOOD)
+        assert status_of(answer) == 202 and b"idempotency-replayed: true" in answer.lower()
+        assert open_jobs(front) == 1
+
+    against(run)
+
+
+@pytest.mark.parametrize("close", [b"", CLOSE])
+def test_a_client_that_ends_its_side_after_its_requests_is_answered(close, monkeypatch):
+    monkeypatch.setattr(guard, "_HALF_CLOSED_S", 30.0)  # the last answer ends the connection, not the time
+
+    async def run(front, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((WHOLE + b"\r\n" + GOOD) * 4 + WHOLE + close + b"\r\n" + GOOD)
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            answer = await reader.read()  # to the end: the server closes after the last answer
+        assert answer.count(b"HTTP/1.1 202 ") == open_jobs(front) == 5
+        writer.close()
+
+    against(run)
+
+
+def test_an_answer_that_streams_goes_on_for_a_client_that_has_ended_its_side(monkeypatch):
+    monkeypatch.setattr(guard, "_HALF_CLOSED_S", 0.5)
+    body = GOOD + (b"\n" + GOOD) * 59_999
+
+    async def run(front, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = POST.replace(b"json", b"x-ndjson") + CLOSE + b"Content-Length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        writer.write_eof()
+        async with asyncio.timeout(20):
+            answer = await reader.read()
+        assert answer.count(b'"status":202') == 60_000 and answer.endswith(b"0\r\n\r\n")
+        writer.close()
+
+    against(run)
+
+
+@pytest.mark.parametrize("upgrade", [b"Upgrade: h2c", b"UPGRADE: h2c", b"upgrade: websocket"])
+def test_an_offer_to_change_the_protocol_is_passed_over(upgrade):
+    """Some clients make it with every first request, and a server that takes it for the end of HTTP reads
+    neither the body nor what follows."""
+    offer = upgrade + b"\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAA\r\n"
+
+    async def run(front, port, _):
+        answer = await exchange(port, WHOLE + offer + b"\r\n" + GOOD + HEALTH)
+        assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"202", b"200"]
+        body = b'{"task":"echo","payload":"\\r\\nUpgrade: a"}'
+        whole = POST + CLOSE + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        assert status_of(await exchange(port, whole)) == 202
+        assert open_jobs(front) == 2
+
+    against(run)
+
+
+def test_only_the_head_loses_its_offer():
+    """What follows it may be anybody's bytes, of the same length to the last."""
+    offer = b"\r\nUpgrade : h2c"
+    head, body = b"PUT / HTTP/1.1" + offer + b"\r\n\r\n", b"x" + offer + b"\r\n"
+    assert guard._without_upgrade(head + body) == head.replace(b"Up", b"Ux") + body
+    assert guard._without_upgrade(b"GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n").count(b"Up") == 1
+
+
+def test_malformed_requests_write_no_lines_of_their_own(caplog):
+    async def run(front, port, _):
+        for _ in range(20):
+            assert status_of(await exchange(port, b"\x16\x03\x01" + b"x" * 100)) == 400
+        assert not front.log.lines
+
+    against(run)
+    assert not caplog.records
+
+
+def test_websockets_are_not_spoken():
+    async def run(_, port, __):
+        answer = await exchange(
+            port,
+            b"GET /v1/jobs HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            wait_s=0.5,
+        )
+        assert status_of(answer) in (200, 400, 404, 426)
+
+    against(run)
+
+
+def test_a_draining_server_answers_until_it_stops_and_resets_nobody():
+    async def run(front, port, server):
+        server.begin_drain()
+        answer = await exchange(port, WHOLE + b"\r\n" + GOOD)
+        assert status_of(answer) == 503
+        low = answer.lower()
+        assert b"connection: close" in low and b"retry-after: " in low
+        assert status_of(await exchange(port, HEALTH)) == 200
+        ready = await exchange(port, HEALTH.replace(b"healthz", b"readyz"))
+        assert status_of(ready) == 503 and b'"draining"' in ready
+
+    against(run)
+
+
+def test_stop_ends_long_polls_with_an_answer():
+    async def run():
+        front = a_front()
+        async with serving(front) as (port, server):
+            answer = await exchange(port, WHOLE + CLOSE + b"\r\n" + GOOD)
+            job_id = answer.split(b'"job_id":"')[1][:36]
+            request = b"GET /v1/jobs/" + job_id + b"?wait=50 HTTP/1.1\r\n" + HOST + b"\r\n"
+            waiting = asyncio.ensure_future(exchange(port, request, wait_s=10))
+            async with asyncio.timeout(5):
+                while not server._door.waiters.held:
+                    await asyncio.sleep(0.005)
+            async with asyncio.timeout(5):
+                await server.stop()
+                assert status_of(await waiting) == 200
+            with pytest.raises(ConnectionError):
+                await asyncio.open_connection("127.0.0.1", port)
+
+    asyncio.run(run())

@@ -1,0 +1,114 @@
+"""Goodput under overload, in virtual time: the decisions alone, with nothing of a machine in between."""
+
+from collections import Counter
+
+import pytest
+
+from forebay.core.requests import End
+from forebay.core.task import TaskSpec
+from forebay.sim.arrivals import poisson
+from forebay.sim.chance import Chance
+from forebay.sim.service import Service
+from forebay.sim.serving import ServingWorld, Wanted
+
+CAPACITY = 16 / (0.020 + 16 * 0.002)
+SLO_S = 0.2
+MODEL = TaskSpec(name="M", kind="class", batch_max=16)
+SERVICE = Service(fixed_s=0.020, each_s=0.002)
+
+
+def wanted(times, *, seed=3, until=8.0, deadline_s=SLO_S, **more):
+    arrivals = poisson(Chance(seed), CAPACITY * times, start=0.0, until=until)
+    return [Wanted(at, "M", deadline_s, **more) for at in arrivals]
+
+
+def played(asked, *, service=SERVICE, until=10.0, **more):
+    return ServingWorld([MODEL], {"M": service}, sorted(asked), **more).play(until=until)
+
+
+def good_per_s(answers, start, end):
+    """Return the answers a second that were in time."""
+    return sum(one.good and start <= one.at < end for one in answers) / (end - start)
+
+
+@pytest.mark.parametrize(
+    ("times", "least"), [(0.5, 0.485), (0.9, 0.88), (1.0, 0.95), (2.0, 0.98), (5.0, 0.98), (10.0, 0.98)]
+)
+def test_goodput_is_kept_at_any_load(times, least):
+    answers = played(wanted(times))
+    assert good_per_s(answers, 2.0, 8.0) >= least * CAPACITY
+    if times < 1.0:
+        assert sum(one.good for one in answers) >= 0.98 * len(answers)
+
+
+@pytest.mark.parametrize("times", [1.5, 2.0, 10.0])
+def test_a_model_that_slows_twofold_and_back_is_followed(times):
+    service = Service(fixed_s=0.020, each_s=0.002, regimes=((4.0, 2.0), (9.0, 1.0)))
+    answers = played(wanted(times, until=14.0), service=service, until=16.0)
+    assert good_per_s(answers, 6.0, 9.0) >= 0.95 * CAPACITY / 2
+    assert good_per_s(answers, 11.0, 14.0) >= 0.95 * CAPACITY
+
+
+def test_items_of_very_different_cost_do_not_cost_the_goodput():
+    chance = Chance(9)
+    asked = [one._replace(cost=0.25 if chance.hit(0.8) else 4.0) for one in wanted(3.0)]
+    assert good_per_s(played(asked), 2.0, 8.0) >= 0.95 * CAPACITY
+
+
+def test_three_tasks_share_one_pool():
+    services = {"a": Service(each_s=0.002), "b": Service(each_s=0.01), "c": Service(each_s=0.02)}
+    asked = sorted(
+        Wanted(at, task, SLO_S)
+        for seed, task in enumerate(services)
+        for at in poisson(Chance(seed), 300.0, start=0.0, until=8.0)
+    )
+    specs = [TaskSpec(name=task) for task in services]
+    answers = ServingWorld(specs, services, asked).play(until=10.0)
+    useful_s = sum(services[one.wanted.task].each_s for one in answers if one.good and 2.0 <= one.at < 8.0)
+    assert useful_s / 6.0 >= 0.95
+
+
+def test_a_tenant_that_floods_takes_nothing_from_one_that_does_not():
+    asked = [*wanted(8.0, tenant="loud"), *wanted(0.2, seed=4, tenant="quiet")]
+    answers = played(asked)
+    assert good_per_s(answers, 2.0, 8.0) >= 0.98 * CAPACITY
+    quiet = [one for one in answers if one.wanted.tenant == "quiet"]
+    assert sum(one.good for one in quiet) >= 0.95 * len(quiet)
+
+
+def test_the_urgent_class_is_served_and_the_lower_one_shed():
+    answers = played([*wanted(2.0, priority=8), *wanted(0.5, seed=4, priority=2)])
+    urgent = [one for one in answers if one.wanted.priority == 2]
+    assert sum(one.good for one in urgent) >= 0.98 * len(urgent)
+    assert good_per_s(answers, 2.0, 8.0) >= 0.98 * CAPACITY
+
+
+def test_jobs_get_their_share_of_a_flood_of_requests_and_no_more():
+    world = ServingWorld([MODEL], {"M": SERVICE}, wanted(3.0), jobs={"M": 100_000})
+    answers = world.play(until=8.0)
+    jobs = sum(2.0 <= at < 8.0 for at in world.jobs_done) / 6.0
+    assert 0.08 * CAPACITY <= jobs <= 0.12 * CAPACITY
+    assert good_per_s(answers, 2.0, 8.0) >= 0.85 * CAPACITY
+
+
+def test_requests_get_their_answers_beside_a_backlog_of_jobs():
+    world = ServingWorld([MODEL], {"M": SERVICE}, wanted(0.4), jobs={"M": 100_000})
+    answers = world.play(until=10.0)
+    assert sum(one.good for one in answers) >= 0.98 * len(answers)
+    assert len(world.jobs_done) > 0.08 * CAPACITY * 8
+
+
+def test_what_is_refused_never_ran_and_what_ran_was_nearly_always_wanted():
+    world = ServingWorld([MODEL], {"M": SERVICE}, wanted(5.0))
+    answers = world.play(until=10.0)
+    ran = sum(items for _, _, items, _ in world.runs)
+    assert ran - sum(one.good for one in answers) <= 0.02 * ran
+    ends = Counter(one.end for one in answers)
+    assert ends[End.LATE] <= 0.02 * ends[End.DONE]
+
+
+def test_the_overload_is_forgotten_half_a_second_after_it():
+    asked = [*wanted(10.0, until=4.0), *(one._replace(at=one.at + 4.5) for one in wanted(0.5, seed=5))]
+    answers = played(asked, until=14.0)
+    after = [one for one in answers if one.wanted.at >= 4.5]
+    assert all(one.good for one in after)

@@ -1,0 +1,130 @@
+"""Kill a process at every line of a move in turn, and print what is wrong with the accounts after each, as JSON.
+
+Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, evict, get, late, release or audit.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+
+import numpy
+
+from forebay.streams import EmptyError, FrameQueue
+from forebay.streams.audit import audit
+from forebay.streams.slab import DEADLINE
+
+FRAME = numpy.ones((8, 8), "uint8")
+LINES_MAX = 2000
+
+
+class Killer:
+    """Kills this process at the nth line of our own code."""
+
+    def __init__(self, lines):
+        self.left = lines
+
+    def __call__(self, frame, event, argument):
+        if "/forebay/" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def put(queue):
+    return lambda: queue.put(FRAME)
+
+
+def get(queue):
+    queue.put(FRAME)
+    return queue.get
+
+
+def release(queue):
+    queue.put(FRAME)
+    frame = queue.get()
+    return frame.release
+
+
+def late(queue):
+    queue.put(FRAME)
+    slab = queue._ring.slab
+    for row in slab.rows:
+        slab.times[row + DEADLINE] = 1.0
+    return lambda: queue.get(block=False)
+
+
+def bury(queue):
+    """An audit that is killed in its turn, over what another death left."""
+    for _ in range(2):
+        queue.put(FRAME)
+    pid = os.fork()
+    if pid == 0:
+        queue.get()
+        queue.put(FRAME)
+        held = [queue.get(), queue.get()]
+        os.kill(os.getpid(), signal.SIGKILL)
+        del held
+    os.waitpid(pid, 0)
+    ring = queue._ring
+    assert ring.seat >= 0
+    return lambda: audit(ring)
+
+
+MOVES = {"put": put, "evict": put, "get": get, "late": late, "release": release, "audit": bury}
+
+
+def die_at(queue, move, lines):
+    """Return whether the child lived through the move, killed at so many lines otherwise."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act = MOVES[move](queue)
+            sys.settrace(Killer(lines))
+            with contextlib.suppress(EmptyError):
+                act()
+            sys.settrace(None)
+        except BaseException:
+            os._exit(3)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, f"{move} failed at {lines}"
+    return os.WIFEXITED(status)
+
+
+def drain(queue):
+    with contextlib.suppress(EmptyError):
+        while True:
+            queue.get_nowait().release()
+
+
+def main(move):
+    queue = FrameQueue(3, shape=FRAME.shape, policy="drop_oldest" if move == "evict" else "block", held_max=4)
+    found, deaths = [], 0
+    for lines in range(LINES_MAX):
+        if move == "evict":
+            while queue.qsize() < 3:
+                queue.put(FRAME)
+        lived = die_at(queue, move, lines)
+        deaths += not lived
+        freed = queue.audit()
+        counts = queue.counts()
+        wrong = counts.sent - counts.served - sum(counts.dropped.values()) - counts.queued - counts.held
+        if wrong or counts.held or counts.queued != queue.qsize():
+            found.append(f"line {lines}, {freed} freed: {wrong} unaccounted, {counts}")
+        drain(queue)
+        missing = queue.slots - queue.slots_free()
+        if missing or found:
+            found.append(f"line {lines}: {missing} slots missing")
+            break
+        if lived:
+            break
+    print(json.dumps({"deaths": deaths, "found": found}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
