@@ -57,6 +57,16 @@ def test_a_burst_that_does_not_fit_is_told_the_rate_to_keep_and_when_the_last_en
     call(tried, jobs_max=200)
 
 
+def test_what_was_unknown_a_moment_ago_is_told_as_soon_as_the_eta_knows_it():
+    async def tried(caller):
+        assert (await announce(caller)).json()["rate_per_s"] is None
+        measured(caller.front)
+        told = (await announce(caller)).json()
+        assert (told["rate_per_s"] is None) == (told["eta"] is None), told["message"]
+
+    call(tried, jobs_max=200, clock=Still())
+
+
 @pytest.mark.parametrize(
     ("verb", "fits", "said"),
     [("drain", False, "is draining"), ("pause", False, "as it is paused no rate is known")],

@@ -64,7 +64,8 @@ class Pressure:
     def snapshot(self, task: str, *, now: float) -> Snapshot:
         """Return what the gate may know. No IO; no await may stand between this and the enqueue."""
         own = self._tasks[task]
-        if now - own.drain_at >= DRAIN_RATE_FRESH_S:
+        # What was unknown a moment ago is asked again: an ETA may be known by now, and both must agree.
+        if own.drain_per_s is None or now - own.drain_at >= DRAIN_RATE_FRESH_S:
             own.drain_per_s = self._front.estimators[task].drain_per_s(now=now)
             own.drain_at = now
         draining = self._front.lifecycle.draining
