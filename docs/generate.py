@@ -61,6 +61,17 @@ ARGUMENTS = {
     ),
     "ttl": ("", "time", "how long a job may wait, from its `run_at`; a job may name its own"),
     "deadline": ("none", "time", "until when it must be done, from the submission; a job may name its own"),
+    "discipline": (
+        "",
+        "text",
+        "of waiting requests: `deadline`, `newest` or `codel`; see [requests](requests.md#disciplines)",
+    ),
+    "wait_target": (
+        "measured: a full batch's run",
+        "time",
+        "with `newest` and `codel`: a queue stands in which everybody waits longer ...",
+    ),
+    "wait_interval": ("ten targets, at least 0.1 s", "time", "... for so long"),
     "queue_max": ("", "jobs", "most jobs held; the setting `queue_max` if that is less"),
     "queue_bytes_max": ("", "size", "most bytes held; the setting `queue_bytes_max` if that is less"),
     "replicas": (

@@ -3,8 +3,9 @@
 import pytest
 
 from forebay.core.admission import Reason, Rejected
-from forebay.core.entry import MARGIN_SHARE, NO_WORKER_S, RETRY_MAX_S, SPREAD_SHARE, Asked, look
+from forebay.core.entry import MARGIN_SHARE, NO_WORKER_S, Asked, look
 from forebay.core.requests import Request, RequestPolicy
+from forebay.core.shedding import RETRY_MAX_S, SPREAD_SHARE
 from tests.core.serving import POLICY, RequestRig
 from tests.sim.rig import a_spec
 

@@ -114,6 +114,12 @@ def test_the_decorator_returns_what_it_was_put_on():
         ({"priority": "urgent"}, ["priority", '"high"', "'urgent'"]),
         ({"priority": 10}, ["priority", "10"]),
         ({"order": "lifo"}, ["order", '"arrival" or "deadline"', "'lifo'"]),
+        ({"discipline": "lifo"}, ["discipline", '"deadline", "newest" or "codel"', "'lifo'"]),
+        ({"wait_target": "50ms"}, ["wait_target", "discipline newest or codel", "'50ms'"]),
+        (
+            {"discipline": "codel", "wait_target": "2s", "wait_interval": "1s"},
+            ["wait_target", "at most wait_interval", "'2s'"],
+        ),
         ({"priority": True}, ["priority", "True"]),
         ({"backoff": "x"}, ["backoff"]),
         ({"deaths_max": 0}, ["deaths_max"]),

@@ -1,9 +1,11 @@
 """Goodput under overload, in virtual time: the decisions alone, with nothing of a machine in between."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from forebay.core.codel import Discipline
 from forebay.core.requests import End
 from forebay.core.task import TaskSpec
 from forebay.sim.arrivals import poisson
@@ -112,3 +114,40 @@ def test_the_overload_is_forgotten_half_a_second_after_it():
     answers = played(asked, until=14.0)
     after = [one for one in answers if one.wanted.at >= 4.5]
     assert all(one.good for one in after)
+
+
+def kept_short(discipline, times):
+    """Return (share of the capacity, waits of the good ones, waits of those told no) of a long overload by
+    callers who have thirty seconds."""
+    spec = replace(MODEL, discipline=Discipline(discipline))
+    asked = wanted(times, until=12.0, deadline_s=30.0)
+    answers = ServingWorld([spec], {"M": SERVICE}, asked).play(until=50.0)
+    late = [one for one in answers if 6.0 <= one.wanted.at < 12.0]
+    good = sorted(one.at - one.wanted.at for one in late if one.good)
+    told_no = sorted(one.at - one.wanted.at for one in late if not one.good)
+    return good_per_s(answers, 6.0, 12.0) / CAPACITY, good, told_no
+
+
+@pytest.mark.parametrize("times", [2.0, 10.0])
+@pytest.mark.parametrize(
+    ("discipline", "median_s", "p99_s"), [("newest", 0.1, 0.6), ("codel", 0.6, 0.7), ("deadline", 30, 30)]
+)
+def test_with_generous_deadlines_a_discipline_keeps_waits_short_at_the_same_goodput(
+    discipline, median_s, p99_s, times
+):
+    share, good, told_no = kept_short(discipline, times)
+    assert share >= 0.98
+    assert good[len(good) // 2] <= median_s and good[int(0.99 * len(good))] <= p99_s
+    if discipline == "deadline":
+        assert good[len(good) // 2] >= 5.0, "the deadlines alone let them wait as long as they may"
+    else:
+        assert told_no[-1] <= 0.7, "nobody waits long to hear no"
+
+
+@pytest.mark.parametrize("discipline", ["newest", "codel"])
+def test_below_capacity_a_discipline_changes_nothing(discipline):
+    asked = wanted(0.9, deadline_s=30.0)
+    plain = ServingWorld([MODEL], {"M": SERVICE}, asked).play(until=12.0)
+    spec = replace(MODEL, discipline=Discipline(discipline))
+    other = ServingWorld([spec], {"M": SERVICE}, asked).play(until=12.0)
+    assert [(one.at, one.end) for one in other] == [(one.at, one.end) for one in plain]

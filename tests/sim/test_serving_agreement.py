@@ -10,6 +10,7 @@ import pytest
 from forebay.brokers.memory import MemoryBroker
 from forebay.core.actions import Outcome
 from forebay.core.admission import Rejected
+from forebay.core.codel import Discipline
 from forebay.core.job import Job
 from forebay.core.ledger import Ledger
 from forebay.core.task import TaskSpec
@@ -33,17 +34,23 @@ class Child(StandIn):
         self.lane.results([Outcome(tag, b"1") for tag, _ in piece], self.service.run_s(len(piece), None))
 
 
-def model(batch_max):
-    return TaskSpec(name="M", kind="class" if batch_max > 1 else "function", batch_max=batch_max)
+def model(batch_max, discipline=Discipline.DEADLINE):
+    kind = "class" if batch_max > 1 else "function"
+    return TaskSpec(name="M", kind=kind, batch_max=batch_max, discipline=discipline)
 
 
-def by_the_runtime(asked, batch_max):
+def ends_at(asked):
+    return asked[-1].at + max(2.0, asked[-1].deadline_s)
+
+
+def by_the_runtime(asked, batch_max, discipline=Discipline.DEADLINE):
     """Return what became of each, and the sizes of the runs."""
     loop, started, told = VirtualLoop(), [], {}
 
     async def main():
         clock = VirtualClock(loop)
-        lane = Lane([model(batch_max)], broker=MemoryBroker(ledger=Ledger()), clock=clock, worker="w")
+        spec = model(batch_max, discipline)
+        lane = Lane([spec], broker=MemoryBroker(ledger=Ledger()), clock=clock, worker="w")
         lane.child_ready(1, Child(lane, loop, SERVICE, started))
 
         def come(number, wanted):
@@ -58,7 +65,7 @@ def by_the_runtime(asked, batch_max):
 
         for number, wanted in enumerate(asked):
             loop.call_at(wanted.at, come, number, wanted)
-        await asyncio.sleep(asked[-1].at + 2.0)
+        await asyncio.sleep(ends_at(asked))
         lane.drain()
         await lane.close()
 
@@ -71,9 +78,9 @@ def by_the_runtime(asked, batch_max):
     return [told[number] for number in range(len(asked))], [len(run) for _, run in started]
 
 
-def by_the_simulator(asked, batch_max):
-    world = ServingWorld([model(batch_max)], {"M": SERVICE}, asked)
-    answers = world.play(until=asked[-1].at + 2.0)
+def by_the_simulator(asked, batch_max, discipline=Discipline.DEADLINE):
+    world = ServingWorld([model(batch_max, discipline)], {"M": SERVICE}, asked)
+    answers = world.play(until=ends_at(asked))
     ends = [one.end.value if one.refused is None else one.refused.reason.value for one in answers]
     return ends, [items for _, _, items, _ in world.runs]
 
@@ -102,3 +109,12 @@ def test_both_let_in_the_same_and_run_the_same_batches(times, kinds):
     assert runs == simulated_runs
     assert ends == simulated
     assert "done" in ends and (times < 1.0 or "cannot_meet_deadline" in ends)
+
+
+@pytest.mark.parametrize("discipline", [Discipline.NEWEST, Discipline.CODEL])
+def test_both_shed_the_same_under_each_discipline(discipline):
+    asked = trace(4.0, seed=8, kinds=True, deadline_s=10.0)
+    ends, runs = by_the_runtime(asked, 16, discipline)
+    simulated, simulated_runs = by_the_simulator(asked, 16, discipline)
+    assert runs == simulated_runs
+    assert ends == simulated and "shed" in ends

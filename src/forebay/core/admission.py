@@ -30,6 +30,7 @@ class Reason(str, Enum):
     OVER_BUDGET = "over_budget"  # jobs a second of all who share the named budget
     TOO_LATE = "cannot_meet_deadline"  # its ttl or deadline would pass first
     BREAKER_OPEN = "breaker_open"  # what runs it has been failing
+    SHED = "shed"  # the queue stands, and the task's discipline keeps it short
     NO_WORKER = "no_worker"  # no replica is ready, for longer than a request should wait for one
 
 

@@ -11,7 +11,8 @@ from forebay.core.basin import Basin
 from forebay.core.feasibility import Foretold, foretell
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.job import PRIORITY_NORMAL, Job
-from forebay.core.requests import End, Request, Reservoir
+from forebay.core.requests import Request, Reservoir
+from forebay.core.shedding import SPREAD_SHARE, book, excess_s, item_s, shed
 
 MARGIN_SHARE = 0.1  # of the time a request has: kept free for its way here and back
 MARGIN_MAX_S = 0.25
@@ -20,9 +21,6 @@ LAG_SHARE_MAX = 0.2  # of the time a request has: one stall must not shut the do
 PROBE_S = 1.0  # after so long without a run, what was measured is old: one request goes and sees
 NO_WORKER_S = 2.0  # without a replica for longer than this nothing is let in to wait for one
 NO_WORKER_RETRY_S = 2.0
-UNMEASURED_RETRY_S = 0.5
-RETRY_MIN_S, RETRY_MAX_S = 0.01, 10.0
-SPREAD_SHARE = 0.5  # refused callers are spread over this much more of the wait
 SHED_MAX = 8  # requests that one more urgent may push out
 
 
@@ -58,7 +56,7 @@ def admit(hand: Hand, job: Job, *, now: float, jitter: float) -> Request | Rejec
     if refused is not None:
         return refused
     if victim is not None:
-        _shed(hand, victim, now, jitter)
+        shed(hand, victim, now, jitter)
     request = basin.new(job)
     request.probe = probe
     reservoir = basin.reservoirs[job.task]
@@ -93,7 +91,7 @@ def _judge(
     if full is not None:
         victim = _lesser(reservoir, asked)
         if victim is None or asked.size_b > victim.job.size + reservoir.policy.bytes_max - reservoir.bytes:
-            after_s = _book(basin, asked.task, _item_s(hand, task), 0.0, now, jitter)
+            after_s = book(basin, asked.task, item_s(hand, task), 0.0, now, jitter)
             return full._replace(retry_after_s=after_s), None, False
     if not basin.waiting and not task.runs_out and now - task.last_run_at > PROBE_S:
         return None, None, True
@@ -103,7 +101,13 @@ def _judge(
         return None, victim, False
     late_s = _late_s(basin, asked, told, now)
     if late_s <= 0:
-        return None, victim, False
+        stands_s = 0.0 if reservoir.newest_first else excess_s(task, told)
+        if stands_s <= 0:
+            return None, victim, False
+        after_s = book(basin, asked.task, item_s(hand, task), stands_s, now, jitter)
+        return Rejected(Reason.SHED, after_s), None, False
+    if reservoir.newest_first:  # it would go before all others of its class
+        return _infeasible(hand, task, asked, told, late_s, now, jitter), None, False
     crowd = reservoir.crowd(asked.tenant)
     pushed = None if crowd is None else reservoir.newest_of(crowd, asked.priority)
     if pushed is not None and pushed.key < (asked.priority, asked.deadline_at, 1 << 62):
@@ -170,9 +174,9 @@ def _full(reservoir: Reservoir, asked: Asked) -> Rejected | None:
 
 def _lesser(reservoir: Reservoir, asked: Asked) -> Request | None:
     """Return who makes room in a reservoir at its bound: the last of a less urgent class, else the newest
-    of a tenant that has more waiting."""
+    of a tenant that has more waiting. Where the newest go first the oldest of its own class does."""
     last = reservoir.last()
-    if last is not None and last.job.priority > asked.priority:
+    if last is not None and last.job.priority + reservoir.newest_first > asked.priority:
         return last
     crowd = reservoir.crowd(asked.tenant)
     return None if crowd is None else reservoir.newest_of(crowd, asked.priority)
@@ -190,20 +194,14 @@ def _shed_tail(hand: Hand, reservoir: Reservoir, priority: int, now: float, jitt
         told = _foretold(hand, task, asked, len(reservoir) - 1, now)
         if told is None or now + told.ends_s <= last.deadline_at:
             return
-        _shed(hand, last, now, jitter)
-
-
-def _shed(hand: Hand, request: Request, now: float, jitter: float) -> None:
-    task = hand.tasks[request.job.task]
-    after_s = _book(hand.basin, request.job.task, _item_s(hand, task), 0.0, now, jitter)
-    hand.basin.end(request, End.SHED, retry_after_s=after_s)
+        shed(hand, last, now, jitter)
 
 
 def _infeasible(
     hand: Hand, task: TaskHand, asked: Asked, told: Foretold, late_s: float, now: float, jitter: float
 ) -> Rejected:
     hand.basin.refused_at[asked.task] = now
-    after_s = _book(hand.basin, asked.task, _item_s(hand, task), late_s, now, jitter)
+    after_s = book(hand.basin, asked.task, item_s(hand, task), late_s, now, jitter)
     needed_s = (told.ends_s + told.doubt_s) / (1.0 - MARGIN_SHARE)
     offer = Offer(
         earliest_p50_at=now + told.ends_s,
@@ -211,24 +209,3 @@ def _infeasible(
         deadline_needed_at=now + needed_s,
     )
     return Rejected(Reason.TOO_LATE, after_s, offer=offer)
-
-
-def _item_s(hand: Hand, task: TaskHand) -> float:
-    """Return the seconds between two departures of the task at its best."""
-    replicas = sum(replica.open for replica in hand.replicas.values())
-    spec = task.spec
-    run_s = task.fit.run_s(spec.batch_max)
-    return (
-        UNMEASURED_RETRY_S
-        if run_s is None
-        else run_s / (spec.batch_max * spec.concurrency * max(1, replicas))
-    )
-
-
-def _book(basin: Basin, task: str, item_s: float, late_s: float, now: float, jitter: float) -> float:
-    """Return when this refused caller should come back: each is told a time of its own, at the pace at which
-    requests leave, so that they do not come back as one wave."""
-    booked = max(now, basin.booked.get(task, 0.0)) + item_s
-    basin.booked[task] = min(booked, now + RETRY_MAX_S)
-    after_s = max(RETRY_MIN_S, late_s, booked - now)
-    return min(RETRY_MAX_S, after_s) * (1.0 + SPREAD_SHARE * jitter)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from forebay.core.actions import Action, Ran
 from forebay.core.basin import Basin
+from forebay.core.codel import Codel, Discipline
 from forebay.core.guard import Guard
 from forebay.core.job import Lease, Transition
 from forebay.core.lifecycle import FINAL
@@ -19,12 +20,14 @@ class TaskHand:
     """One task of the set: what waits in hand for a replica, and what we know of its service."""
 
     __slots__ = (
-        "asked", "dry_at", "fit", "guard", "held", "knocks", "last_run_at", "runs_out", "spec", "wait_pays",
+        "asked", "codel", "dry_at", "fit", "guard", "held", "knocks", "last_run_at", "runs_out", "spec",
+        "wait_pays",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, guard: Guard | None = None) -> None:
         self.spec = spec
         self.guard = guard
+        self.codel = None if spec.discipline is Discipline.DEADLINE else Codel()
         self.held: deque[Item] = deque()
         self.fit = LiveFit()
         self.asked = 0  # the limit of the lease request that is out, 0 when none is

@@ -4,6 +4,7 @@ A request is a Job that no engine stores. It is answered once: with its output, 
 """
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -99,14 +100,17 @@ class Ended(NamedTuple):
 
 
 class Reservoir:
-    """The requests of one task that wait: the most urgent class first, in it the earliest deadline."""
+    """The requests of one task that wait: the most urgent class first, in it the earliest deadline, or the
+    newest."""
 
-    __slots__ = ("_line", "_waiting", "bytes", "policy", "tenants")
+    __slots__ = ("_came", "_line", "_waiting", "bytes", "newest_first", "policy", "tenants")
 
     def __init__(self, policy: RequestPolicy) -> None:
         self.policy = policy
         self._line: list[Key] = []
         self._waiting: dict[int, Request] = {}  # by sequence
+        self._came: deque[Request] = deque()  # in the order they came; some have left
+        self.newest_first = False  # inside a class
         self.bytes = 0
         self.tenants: dict[str, int] = {}  # waiting, by tenant
 
@@ -115,8 +119,11 @@ class Reservoir:
 
     def put(self, request: Request) -> None:
         """Let it wait, in its place."""
-        insort(self._line, request.key)
+        insort(self._line, self._key(request))
         self._waiting[request.seq] = request
+        self._came.append(request)
+        if len(self._came) > 2 * len(self._waiting) + 64:
+            self._came = deque(one for one in self._came if one.seq in self._waiting)
         self.bytes += request.job.size
         tenant = request.job.tenant
         self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
@@ -125,7 +132,7 @@ class Reservoir:
         """Take it out; False when it does not wait here."""
         if self._waiting.pop(request.seq, None) is None:
             return False
-        del self._line[bisect_left(self._line, request.key)]
+        del self._line[bisect_left(self._line, self._key(request))]
         self.bytes -= request.job.size
         tenant = request.job.tenant
         left = self.tenants[tenant] - 1
@@ -138,6 +145,8 @@ class Reservoir:
     def ahead(self, priority: int, deadline_at: float) -> int:
         """Return how many would go before a request of this class and deadline that comes now."""
         line = self._line
+        if self.newest_first:
+            return bisect_left(line, (priority,))
         if line and (priority, deadline_at) >= line[-1][:2]:  # nearly always: it goes to the end
             return len(line)
         return bisect_left(line, (priority, deadline_at, 1 << 62))
@@ -149,6 +158,25 @@ class Reservoir:
     def last(self) -> Request | None:
         """Return the one that goes last, None when none waits."""
         return self._waiting[self._line[-1][2]] if self._line else None
+
+    def oldest(self) -> Request | None:
+        """Return the one that came first of all that wait, None when none does."""
+        while self._came and self._came[0].seq not in self._waiting:
+            self._came.popleft()
+        return self._came[0] if self._came else None
+
+    def first_of(self, priority: int) -> Request:
+        """Return the next one of a class, of which one waits."""
+        return self._waiting[self._line[bisect_left(self._line, (priority,))][2]]
+
+    def turn(self, *, newest_first: bool) -> None:
+        """Let the newest of each class go first, or those with the earliest deadline again."""
+        if newest_first is not self.newest_first:
+            self.newest_first = newest_first
+            self._line = sorted(self._key(one) for one in self._waiting.values())
+
+    def _key(self, request: Request) -> "Key":
+        return (request.job.priority, -request.seq, request.seq) if self.newest_first else request.key
 
     def __iter__(self) -> Iterator[Request]:
         """Yield them in order; taking the one just yielded is allowed only when the walk ends there."""

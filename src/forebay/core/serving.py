@@ -11,6 +11,7 @@ from forebay.core.hand import Hand, TaskHand
 from forebay.core.planning import send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
 from forebay.core.requests import End, Request, Reservoir
+from forebay.core.shedding import tend
 
 RETURN_S = 0.002  # for the way of an output back to whoever waits
 CROWDED_S = 0.25  # after a refusal requests are taken for more than can be done
@@ -77,6 +78,7 @@ def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
         at = now if replica.head() is None else max(now, replica.busy_until)
         if task.spec.batch_max > 1 and _waits_for_company(task, reservoir, first, now):
             continue
+        tend(hand, task, at, now)
         members = _members(hand, task, reservoir, _takes(task, replica, len(reservoir), now), at, now)
         members = _permitted(hand, task, members, now)
         if members:
@@ -150,6 +152,8 @@ def _members(
     refused_at = hand.basin.refused_at.get(task.spec.name, float("-inf"))
     while len(reservoir):
         members = [reservoir.at(place) for place in range(min(room, len(reservoir)))]
+        if reservoir.newest_first:
+            members.sort(key=lambda one: one.key)
         crowded = len(reservoir) > room or now - refused_at < CROWDED_S
         skip, size = _best_part(task, members, at) if crowded else (0, 1)
         least_s = (task.fit.run_s(size) or 0.0) + RETURN_S

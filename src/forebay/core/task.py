@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from forebay.core.breaker import BreakerPolicy
+from forebay.core.codel import Discipline
 from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.settle import SettlePolicy
 from forebay.core.turns import Order
@@ -35,6 +36,9 @@ class TaskSpec:
     attempts_max: int = 3
     ttl_s: float = 86_400.0
     deadline_s: float | None = None
+    discipline: Discipline = Discipline.DEADLINE  # of requests that wait
+    wait_target_s: float | None = None  # of it; None: by the measured time of a full batch
+    wait_interval_s: float | None = None
     queue_max: int | None = None  # None: the setting of the same name
     queue_bytes_max: int | None = None
     concurrency: int = 1  # async handlers running at once in one child

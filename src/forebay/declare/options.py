@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TypeGuard, cast
 
+from forebay.core.codel import Discipline
 from forebay.core.job import PRIORITY_HIGH, PRIORITY_LEAST, PRIORITY_LOW, PRIORITY_NORMAL
 from forebay.core.retry import RetryPolicy
 from forebay.core.turns import Order
@@ -94,6 +95,13 @@ class Reader:
             if value == order.value:
                 return order
         raise refuse(self.where, "order", '"arrival" or "deadline"', value)
+
+    def discipline(self, value: object) -> Discipline:
+        """Return how requests wait once there are more than can be done."""
+        for discipline in Discipline:
+            if value == discipline.value:
+                return discipline
+        raise refuse(self.where, "discipline", '"deadline", "newest" or "codel"', value)
 
     def backoff(self, value: object) -> RetryPolicy:
         """Return the policy for None (the default), a first wait, or a RetryPolicy."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.core.codel import Discipline
 from forebay.core.settle import SettlePolicy
 from forebay.core.task import TaskSpec
 from forebay.declare.options import Exceptions, Reader, refuse
@@ -64,6 +65,7 @@ def read_spec(
         attempts_max=read.count("attempts_max", given["attempts_max"], most=1000),
         ttl_s=read.seconds("ttl", given["ttl"]),
         deadline_s=None if given["deadline"] is None else read.seconds("deadline", given["deadline"]),
+        **_discipline(read, given),
         queue_max=read.count_or_none("queue_max", given["queue_max"], most=100_000_000),
         queue_bytes_max=read.size_or_none("queue_bytes_max", given["queue_bytes_max"]),
         concurrency=read.count("concurrency", concurrency, most=10_000),
@@ -89,6 +91,19 @@ def _kept_s(read: Reader, argument: str, given: dict[str, Any]) -> float | None:
     if kept_s is not None and kept_s < RETENTION_LEAST_S:
         raise refuse(read.where, argument, "at least 1 second", given[argument])
     return kept_s
+
+
+def _discipline(read: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what the discipline of waiting requests is, and its bounds where it has any."""
+    discipline = read.discipline(given["discipline"])
+    told = {key: given[key] for key in ("wait_target", "wait_interval") if given[key] is not None}
+    if told and discipline is Discipline.DEADLINE:
+        argument = next(iter(told))
+        raise refuse(read.where, argument, "used with discipline newest or codel only", told[argument])
+    waits_s: dict[str, Any] = {f"{key}_s": read.seconds(key, value) for key, value in told.items()}
+    if waits_s.get("wait_target_s", 0.0) > waits_s.get("wait_interval_s", float("inf")):
+        raise refuse(read.where, "wait_target", "at most wait_interval", told["wait_target"])
+    return {"discipline": discipline} | waits_s
 
 
 def _coalesces(read: Reader, coalesce: object, cache: object) -> bool:

@@ -45,6 +45,9 @@ def refusal_of(refused: Rejected, asked: Asked) -> ForebayError:
             return BreakerOpenError(f"what runs {asked.task} has been failing", retry_after_s=after_s)
         case Reason.NO_WORKER:
             return NoWorkerError(f"no worker of {asked.task} is ready", retry_after_s=after_s)
+        case Reason.SHED:
+            text = f"the requests of {asked.task} have waited too long, and its queue is kept short"
+            return ShedError(text, retry_after_s=after_s)
         case Reason.TOO_LATE:
             return _infeasible(refused, asked)
         case _:
