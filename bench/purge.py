@@ -1,6 +1,6 @@
 """What a purge costs beside a million jobs that are kept: a turn that finds nothing, and one that removes.
 
-    python bench/purge.py [--jobs 1000000] [--gone 100000]
+    python bench/purge.py [--jobs 1000000] [--gone 100000] [--tenant a]
 
 Two stores: one of dead letters that are kept for a month, one of results of a task with a retention of its
 own. In both so many other jobs are past their retention.
@@ -32,23 +32,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--gone", type=int, default=100_000)
+    parser.add_argument(
+        "--tenant", default="", help="whose the jobs are: with a name, each that goes is remembered"
+    )
     args = parser.parse_args()
     for what, dead in (("dead letters kept", True), ("results of a task kept", False)):
         base = Path(tempfile.mkdtemp(prefix="forebay-bench-"))
         try:
-            report(what, base, args.jobs, args.gone, dead=dead)
+            report(what, base, args, dead=dead)
         finally:
             shutil.rmtree(base, ignore_errors=True)
 
 
-def report(what: str, base: Path, jobs: int, gone: int, *, dead: bool) -> None:
+def report(what: str, base: Path, args: argparse.Namespace, *, dead: bool) -> None:
     """Measure one store."""
+    jobs, gone, tenant = args.jobs, args.gone, args.tenant
     book = SqlBook(schema.open_file(base / schema.FILE_NAME), dead_s=MONTH, now=T0)
     if not dead:
         book.set_retention({"long": Retention(MONTH, MONTH)})
     book.shelf.connection.execute("PRAGMA synchronous=OFF").fetchall()
-    fill(book, "long", jobs, dead=dead)
-    fill(book, "brief", gone, dead=False)
+    fill(book, "long", jobs, tenant, dead=dead)
+    fill(book, "brief", gone, tenant, dead=False)
     book.shelf.connection.execute("PRAGMA synchronous=FULL").fetchall()
     book.shelf.connection.wal_checkpoint()
     now = T0 + 10 * DAY
@@ -71,11 +75,12 @@ def turn(book: SqlBook, now: float) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def fill(book: SqlBook, task: str, count: int, *, dead: bool) -> None:
+def fill(book: SqlBook, task: str, count: int, tenant: str, *, dead: bool) -> None:
     """Bring so many jobs to their end, a batch a second."""
     for begin in range(0, count, BATCH):
         now = T0 + begin / BATCH
-        book.enqueue([Job(book.new_id(now), task, PAYLOAD, now, now) for _ in range(BATCH)], now=now)
+        jobs = [Job(book.new_id(now), task, PAYLOAD, now, now, tenant=tenant) for _ in range(BATCH)]
+        book.enqueue(jobs, now=now)
         leases = book.lease(task, limit=BATCH, lease_s=30.0, worker="w", now=now)
         if dead:
             steps = [

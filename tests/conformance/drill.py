@@ -404,6 +404,10 @@ class Drill:
             self.agree(await self.same("waits_for", job_id), self.held_back_by(job_id), "who waits for whom")
             if self.ledger.get(job_id, now=self.now) is not None:
                 self.agree(await self.broker.was_purged(job_id, now=self.now), False, "was_purged")
+            for tenant in ("x", "y"):
+                ours = self.ledger.was_purged(job_id, tenant=tenant, now=self.now)
+                told = await self.broker.was_purged(job_id, tenant=tenant, now=self.now)
+                self.agree(told, ours, f"whether {tenant} had {job_id}")
         for task in (*TASKS, "c"):
             depth = await self.same("depth", task)
             self.agree(depth, self.counted(task, depth), "the depth by the records")

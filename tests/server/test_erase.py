@@ -92,6 +92,24 @@ def test_nothing_of_a_subject_is_left_in_any_state_or_file(tmp_path):
     on_disk(tried, tmp_path)
 
 
+def test_the_name_of_a_tenant_goes_with_its_jobs_and_it_can_come_back(tmp_path):
+    async def tried(caller):
+        for tenant in ("tenant-0c93", "somebody-else"):
+            headers = ROOTED | {"forebay-tenant": tenant}
+            await caller.one(headers=headers)
+            await finish(caller.front)
+        assert b"tenant-0c93" in bytes_of(tmp_path)
+        ask = {"tenant": "tenant-0c93"}
+        assert (await caller.post("/v1/erase", json=ask, headers=ROOTED)).json()["done"]
+        assert b"tenant-0c93" not in bytes_of(tmp_path) and b"somebody-else" in bytes_of(tmp_path)
+        headers = ROOTED | {"forebay-tenant": "tenant-0c93"}
+        job = await caller.one(headers=headers)
+        listed = (await caller.get("/v1/jobs", headers=headers)).json()["items"]
+        assert [item["job_id"] for item in listed] == [job["job_id"]]
+
+    on_disk(tried, tmp_path)
+
+
 def test_a_running_job_that_ends_in_time_is_removed_at_once(tmp_path):
     class Moving(Still):
         async def sleep(self, seconds):
@@ -141,7 +159,8 @@ def test_both_filters_must_match_and_work_goes_on_beside_and_after(tmp_path):
             beside = [group.create_task(caller.submit(payload=n, headers=bearer(B))) for n in range(20)]
         assert erased.result().json()["removed"] == 1
         assert {task.result().status_code for task in beside} == {202}
-        assert (await caller.get(f"/v1/jobs/{mine}", headers=bearer(A))).status_code == 404
+        assert (await caller.get(f"/v1/jobs/{mine}", headers=bearer(A))).status_code == 410
+        assert (await caller.get(f"/v1/jobs/{mine}", headers=bearer(B))).status_code == 404
         assert (await caller.get(f"/v1/jobs/{others}", headers=bearer(B))).status_code == 200
         assert await finish(caller.front) == others
         path = tmp_path / "data"

@@ -205,6 +205,25 @@ def test_what_another_tenant_owns_is_as_unknown_as_what_never_was(method, path):
     world(tried)
 
 
+@pytest.mark.parametrize(("method", "path"), [r for r in ROUTES if "{job_id}" in r[1]], ids=str)
+def test_a_removed_job_is_gone_for_its_tenant_and_as_unknown_as_ever_to_others(method, path):
+    async def tried(caller):
+        mine = (await caller.submit(headers=bearer(A))).json()["job_id"]
+        await finish(caller.front)
+        await caller.front.broker.purge([mine], limit=1, now=caller.front.clock.now())
+        gone, unknown = (filled(path, {"job_id": job_id}) for job_id in (mine, UNKNOWN))
+        one, two = await ask(caller, method, gone, B), await ask(caller, method, unknown, B)
+        assert told(one, mine) == told(two, UNKNOWN)
+        own = await ask(caller, method, gone, A)
+        never = await ask(caller, method, unknown, A)
+        if never.status_code == 404:
+            assert (own.status_code, own.json()["code"]) == (410, "gone")
+        else:  # the body or the scope is asked first
+            assert own.status_code == never.status_code
+
+    world(tried)
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [r for r in ROUTES if r[0] == "GET" and "_id}" not in r[1]], ids=str
 )

@@ -111,9 +111,9 @@ class MemoryBroker:
         """Return the job, or None when it is unknown or past its retention."""
         return self._book.get(job_id, now=now)
 
-    async def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was stored once and is past retention."""
-        return self._book.was_purged(job_id, now=now)
+    async def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was stored once and is past retention; with a tenant, if it was its."""
+        return self._book.was_purged(job_id, tenant=tenant, now=now)
 
     async def find(self, query: Query, *, now: float) -> Page:
         """List jobs newest first."""

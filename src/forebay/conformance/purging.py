@@ -59,6 +59,36 @@ async def a_purged_job_is_told_from_one_that_never_was_if_at_all(broker: Broker)
 
 @check
 @needs("given_time")
+async def a_purged_job_is_told_to_its_own_tenant_alone(broker: Broker) -> None:
+    owned = {tenant: await finished(broker, tenant=tenant) for tenant in ("a", "b")}
+    letter, waiting = await dead(broker, tenant="a"), await stored(broker, tenant="a")
+    end = T0 + RETENTION_S
+
+    async def told(tenant: str, now: float) -> list[bool]:
+        ids = (owned["a"], owned["b"], letter, waiting.id, "no id")
+        return [await broker.was_purged(job_id, tenant=tenant, now=now) for job_id in ids]
+
+    equal(await told("a", end - 0.001), [False] * 5, "before its retention is over")
+    for when in ("past its retention", "purged"):
+        equal(await told("a", end), [True, False, True, False, False], f"to its own tenant, {when}")
+        equal(await told("b", end), [False, True, False, False, False], f"to the other, {when}")
+        equal(await told("c", end), [False] * 5, f"to a stranger, {when}")
+        await broker.purge(limit=10, now=end)
+
+
+@check
+async def a_job_that_is_removed_by_name_is_told_to_its_own_tenant_alone(broker: Broker) -> None:
+    done = await finished(broker, tenant="a")
+    job = (await record(broker, done)).job
+    await broker.purge([done], limit=1, now=T0)
+    told = [await broker.was_purged(done, tenant=tenant, now=T0) for tenant in ("a", "b", None)]
+    equal(told, [True, False, True], "was_purged")
+    await broker.enqueue([job], now=T0)
+    equal(await broker.was_purged(done, tenant="a", now=T0), False, "was_purged of one that is stored again")
+
+
+@check
+@needs("given_time")
 async def purge_goes_by_retention_oldest_first_up_to_its_limit(broker: Broker) -> None:
     ids = [await dead(broker, now=T0 + n, task=f"t{n}") for n in range(5)]
     end = T0 + RETENTION_S + 3

@@ -144,9 +144,10 @@ class Book(Protocol):
         """Return the job, or None when it is unknown or past its retention."""
         ...
 
-    def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was given out once and its record is past retention. May say False when
-        the store cannot know.
+    def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was given out once and its record is past retention; with a tenant, whether it
+        was a job of that tenant besides. May say False when the store cannot know any more: of the tenants
+        with a name it remembers a bounded number of jobs, those removed last.
         """
         ...
 

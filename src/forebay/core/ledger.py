@@ -125,13 +125,12 @@ class Ledger:
         entry = self._seen(job_id, self._tick(now))
         return None if entry is None else entry.record()
 
-    def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was stored once and is past retention.
-
-        False for all but the newest of the purged ones, see PurgedIds.
-        """
-        known = job_id in self._shelf.jobs or job_id in self._purged_ids
-        return known and self._seen(job_id, self._tick(now)) is None
+    def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was stored once and is past retention; of those in PurgedIds that are gone."""
+        entry = self._shelf.jobs.get(job_id)
+        whose = self._purged_ids.get(job_id) if entry is None else entry.job.tenant
+        gone = whose is not None and self._seen(job_id, self._tick(now)) is None
+        return gone and tenant in (None, whose)
 
     def find(self, query: Query, *, now: float) -> Page:
         """List jobs newest first."""
@@ -325,5 +324,5 @@ class Ledger:
             return False
         self._shelf.discard(entry)
         self.purged += 1
-        self._purged_ids.add(job_id)
+        self._purged_ids.add(job_id, entry.job.tenant)
         return True

@@ -19,20 +19,21 @@ class CountedIds:
 
 
 class PurgedIds:
-    """The newest ids of purged jobs, to tell "gone" from "never was"."""
+    """The newest ids of purged jobs and whose they were, to tell "gone" from "never was"."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
+        self._tenants: dict[str, str] = {}
 
-    def __contains__(self, job_id: str) -> bool:
-        return job_id in self._ids
+    def get(self, job_id: str) -> str | None:
+        """Return the tenant of a purged job, None when it is not remembered."""
+        return self._tenants.get(job_id)
 
-    def add(self, job_id: str) -> None:
+    def add(self, job_id: str, tenant: str) -> None:
         """Remember an id; the oldest is forgotten for it when there are PURGED_KEPT."""
-        self._ids[job_id] = None
-        if len(self._ids) > PURGED_KEPT:
-            del self._ids[next(iter(self._ids))]
+        self._tenants[job_id] = tenant
+        if len(self._tenants) > PURGED_KEPT:
+            del self._tenants[next(iter(self._tenants))]
 
     def discard(self, job_id: str) -> None:
         """Forget an id that is stored again."""
-        self._ids.pop(job_id, None)
+        self._tenants.pop(job_id, None)

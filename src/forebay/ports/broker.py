@@ -134,8 +134,8 @@ class Broker(Protocol):
         """Return the job, or None when it is unknown or past its retention."""
         ...
 
-    async def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was given out once and is past retention."""
+    async def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was given out once and is past retention; with a tenant, if it was its."""
         ...
 
     async def find(self, query: Query, *, now: float) -> Page:

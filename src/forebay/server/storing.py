@@ -108,15 +108,13 @@ def _count_arrivals(front: Front, jobs: Sequence[Job], now: float) -> None:
 async def record_of(front: Front, job_id: str, *, now: float) -> JobRecord:
     """Return the job. Raises GoneError past its retention, NotFoundError for any other unknown id.
 
-    To a caller that sees one tenant alone, jobs of others are as unknown as those that never were; and since
-    nobody remembers whose a removed job was, those are too.
+    To a caller that sees one tenant alone, jobs of others, those that were removed too, are as unknown as
+    those that never were.
     """
     record = await front.broker.get(job_id, now=now) if len(job_id) == 36 else None
     own = caller().own
-    if own is not None and (record is None or record.job.tenant != own):
-        raise NotFoundError("no job has this id")
-    if record is None:
-        if len(job_id) == 36 and await front.broker.was_purged(job_id, now=now):
-            raise GoneError(f"the job ended and was kept as long as jobs are kept ({job_id})")
-        raise NotFoundError("no job has this id")
-    return record
+    if record is not None and own in (None, record.job.tenant):
+        return record
+    if record is None and len(job_id) == 36 and await front.broker.was_purged(job_id, tenant=own, now=now):
+        raise GoneError(f"the job ended and was kept as long as jobs are kept ({job_id})")
+    raise NotFoundError("no job has this id")

@@ -184,7 +184,8 @@ def test_a_store_of_the_first_version_is_brought_forward_with_its_jobs(tmp_path:
     connection.execute("DROP TABLE edits")
     connection.execute("DROP TABLE crons")
     connection.execute("DROP INDEX results_by_death")
-    connection.execute("DROP TABLE deadly_inputs")
+    for table in ("deadly_inputs", "tombstones_0", "tombstones_1"):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("PRAGMA user_version=1")
     connection.close()
 
@@ -204,7 +205,8 @@ def test_a_store_of_the_second_version_is_brought_forward(tmp_path: Path) -> Non
     opened(data, store_one)
     connection = apsw.Connection(str(data / schema.FILE_NAME))
     connection.execute("ALTER TABLE runs DROP COLUMN cancel_at")
-    connection.execute("DROP TABLE deadly_inputs")
+    for table in ("deadly_inputs", "tombstones_0", "tombstones_1"):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("PRAGMA user_version=2")
     connection.close()
 

@@ -21,3 +21,13 @@ def a_task_has_the_retention_of_all(book):
 @fault
 def a_retention_holds_for_later_ends_only(book):
     wrap(book, "set_retention")(lambda tell, by_task: book._shelf.keeping.set(by_task))
+
+
+@fault
+def what_was_removed_is_told_to_everybody(book):
+    wrap(book, "was_purged")(lambda tell, job_id, tenant=None, *, now: tell(job_id, now=now))
+
+
+@fault
+def nobody_remembers_whose_a_removed_job_was(book):
+    wrap(book._purged_ids, "add")(lambda add, job_id, tenant: add(job_id, ""))

@@ -301,6 +301,7 @@ class Committer:
 
     def _scrubbed(self, error: BaseException | None) -> None:
         scrubs, self._scrubs = self._scrubs, []
+        self._book.shelf.spans.forget()
         if self._deaf_since is None:  # no lease could be renewed while it went on
             self._deaf_since = self._began
         if error is not None and not isinstance(error, apsw.FullError):

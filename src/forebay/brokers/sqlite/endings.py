@@ -24,6 +24,7 @@ _LATER = (
     "SELECT j.task, r.state, r.ready_at, j.ms, j.tenant, j.priority, j.deadline_at, j.ordering_key"
     " FROM runs r JOIN jobs j ON j.seq = r.seq WHERE r.seq = ?"
 )
+_GONE = "SELECT j.task, f.state, j.ms, j.tenant FROM jobs j JOIN results f ON f.seq = j.seq WHERE j.seq = ?"
 _QUEUED = STATE_NUMBERS[State.QUEUED]
 _DEAD = STATE_NUMBERS[State.DEAD]
 FLOOR_STEP = 10_000  # how many jobs a recovery scan may look at in vain
@@ -194,8 +195,7 @@ class Endings:
         else:
             places = [place for job_id in ids if (place := shelf.mint.read(job_id)) is not None]
             seqs = [seq for ms, seq in dict.fromkeys(places) if self._is_final(ms, seq)]
-        for seq in seqs:
-            self._count_purged(seq)
+        shelf.tombstones.add([self._count_purged(seq) for seq in seqs])
         rows = [(seq,) for seq in seqs]
         if rows:
             for table in (
@@ -220,14 +220,14 @@ class Endings:
         sql = "SELECT 1 FROM results f JOIN jobs j ON j.seq = f.seq WHERE f.seq = ? AND j.ms = ?"
         return self._shelf.row(sql, seq, ms) is not None
 
-    def _count_purged(self, seq: int) -> None:
-        sql = "SELECT j.task, f.state FROM jobs j JOIN results f ON f.seq = j.seq WHERE j.seq = ?"
-        row = self._shelf.row(sql, seq)
+    def _count_purged(self, seq: int) -> tuple[int, str, str]:
+        row = self._shelf.row(_GONE, seq)
         assert row is not None
         queue = self._shelf.index.by_number[row[0]]
         self._shelf.touch(queue)
         queue.jobs -= 1
         queue.dead -= row[1] == _DEAD
+        return seq, self._shelf.mint.text(row[2], seq), row[3]
 
     def _remember_purged(self, seq: int) -> None:
         shelf = self._shelf

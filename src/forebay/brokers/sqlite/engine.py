@@ -249,9 +249,9 @@ class SqliteBroker:
         """Return the job, or None when it is unknown or past its retention."""
         return await self._committer.read(lambda book: book.get(job_id, now=now))
 
-    async def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was given out once and is past retention."""
-        return await self._committer.read(lambda book: book.was_purged(job_id, now=now))
+    async def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was given out once and is past retention; with a tenant, if it was its."""
+        return await self._committer.read(lambda book: book.was_purged(job_id, tenant=tenant, now=now))
 
     async def find(self, query: Query, *, now: float) -> Page:
         """List jobs newest first. Others get their turn every FIND_WINDOW_MAX rows."""

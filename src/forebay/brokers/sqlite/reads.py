@@ -29,15 +29,17 @@ class Reads:
         found = self._shelf.find_visible(job_id, now)
         return None if found is None else found.seq
 
-    def was_purged(self, job_id: str, now: float) -> bool:
-        """Say whether the id was given out once and is past retention."""
+    def was_purged(self, job_id: str, tenant: str | None, now: float) -> bool:
+        """Say whether the id was given out once and is past retention, and was one of the tenant."""
         place = self._shelf.mint.read(job_id)
         if place is None:
             return False
         found = self._shelf.find_id(job_id)
         if found is not None:
-            return self._shelf.is_past(found.record, now)
-        return place[1] <= self._shelf.purged_seq
+            return self._shelf.is_past(found.record, now) and tenant in (None, found.record.job.tenant)
+        if place[1] > self._shelf.purged_seq:
+            return False
+        return tenant is None or self._shelf.tombstones.knows(place[1], job_id, tenant)
 
     def find(self, query: Query, now: float) -> Page:
         """List jobs newest first."""

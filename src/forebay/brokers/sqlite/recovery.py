@@ -57,6 +57,7 @@ def _load_facts(shelf: Shelf) -> None:
         queue.paused, queue.draining, queue.jobs, queue.dead = bool(paused), bool(draining), jobs, dead
     shelf.has_blobs = shelf.row("SELECT 1 FROM blob_refs LIMIT 1") is not None
     shelf.purged_seq = int(shelf.meta("purged_seq", 0))
+    shelf.tombstones.load(int(shelf.meta("tombstones", 0)))
     shelf.floor = int(shelf.meta("floor", 0))
     seq, ms = shelf.row("SELECT seq, ms FROM jobs ORDER BY seq DESC LIMIT 1") or (0, 0)
     shelf.stored_seq = seq

@@ -6,10 +6,11 @@ from typing import Final
 
 import apsw
 
+from forebay.brokers.sqlite import spans
 from forebay.errors import ForebayError, StoreBrokenError, StoreFullError, StoreVersionError
 
 FILE_NAME: Final = "forebay.db"
-VERSION: Final = 3
+VERSION: Final = 4
 APPLICATION_ID: Final = 0x46424159  # "FBAY"
 # Older ones can corrupt a database when its write-ahead log is reset.
 SQLITE_LEAST: Final = (3, 51, 3)
@@ -56,6 +57,12 @@ CREATE TABLE deadly_inputs(
     condemned_at REAL) WITHOUT ROWID;
 """
 
+# Whose the jobs were that were removed (tombstones.py).
+_TOMBSTONES: Final = """
+CREATE TABLE tombstones_0(seq INTEGER PRIMARY KEY, tag INTEGER NOT NULL);
+CREATE TABLE tombstones_1(seq INTEGER PRIMARY KEY, tag INTEGER NOT NULL);
+"""
+
 # Dead letters, kept longer, do not stand in the way of a purge of the others: past.py.
 # Small columns first and the payload last: what lies behind a long value costs extra page reads.
 # jobs is append-only. A queued job that was never leased has its jobs row and nothing else; every other
@@ -100,6 +107,7 @@ CREATE INDEX blob_refs_by_blob ON blob_refs(blob);
     + _CRONS
     + _WALKS
     + _DEADLY
+    + _TOMBSTONES
 )
 
 # From version n to n + 1; forward only. Columns are named in every statement: their order may differ.
@@ -132,6 +140,7 @@ INSERT INTO spans SELECT DISTINCT 0, task, seq / 1024 FROM jobs;
 INSERT INTO spans SELECT DISTINCT 2, 0, seq / 1024 FROM jobs;
 """,
     2: _DEADLY + "ALTER TABLE runs ADD COLUMN cancel_at REAL;",
+    3: _TOMBSTONES,
 }
 
 
@@ -234,12 +243,14 @@ def check(connection: apsw.Connection, path: Path) -> None:
 
 
 def scrub(connection: apsw.Connection) -> None:
-    """Write the file anew, so that nothing removed is left in it or in the write-ahead log.
+    """Write the file anew, so that nothing removed is left in it or in the write-ahead log, nor the name of a
+    tenant that has no jobs any more.
 
     Needs free disk for the file once more. Raises apsw errors; the rows are there whatever happens.
     """
     connection.execute("PRAGMA secure_delete=ON").fetchall()
     try:
+        connection.execute(spans.TIDY)
         connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

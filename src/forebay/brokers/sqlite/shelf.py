@@ -13,6 +13,7 @@ from forebay.brokers.sqlite.past import Past
 from forebay.brokers.sqlite.rows import INSERT_RESULT, SELECT_RECORD, Found, Row, job_of, standing_of
 from forebay.brokers.sqlite.spans import Spans
 from forebay.brokers.sqlite.task_queue import TaskQueue
+from forebay.brokers.sqlite.tombstones import Tombstones
 from forebay.core.blobs import BLOB_MARK, SIGN, named
 from forebay.core.job import Job, JobRecord, Lease, Settled
 from forebay.core.lifecycle import State
@@ -83,7 +84,9 @@ class Shelf:
         self.cancels: set[str] = set()  # tasks of which a running job was asked to end
         self.has_blobs = False  # some job may name one
         self._touched: set[TaskQueue] = set()
-        self.mint = IdMint(bytes(self.meta("secret", b"")))
+        secret = bytes(self.meta("secret", b""))
+        self.mint = IdMint(secret)
+        self.tombstones = Tombstones(connection, self.journal, secret)
         self.deliveries = Deliveries(connection, self.journal, self.mint)
         self.deadly = Deadly(connection, self.journal)
         self.spans = Spans(connection)

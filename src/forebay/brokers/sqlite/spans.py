@@ -14,6 +14,11 @@ TENANTS_MAX: Final = 32  # in one block; beyond that the block counts as one of 
 NOTED_MAX: Final = 10_000  # remembered, so that they are not stored again
 
 _TASK, _TENANT, _CROWD = 0, 1, 2
+# Those of tenants that have no jobs in the block any more: a span holds a name.
+TIDY: Final = (
+    "DELETE FROM spans WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq >= spans.block << 10"
+    " AND j.seq < (spans.block + 1) << 10 AND j.tenant = spans.value)"
+)
 _NOTE: Final = "INSERT OR IGNORE INTO spans VALUES (?, ?, ?)"
 _OF_TASK: Final = "SELECT block FROM spans WHERE kind = 0 AND value = ?1 AND block <= ?2"
 _OF_TENANT: Final = (

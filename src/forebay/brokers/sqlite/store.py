@@ -171,12 +171,13 @@ class SqlBook:
         """Return the job, or None when it is unknown or past its retention."""
         return self._reads.get(job_id, self.shelf.tick(now))
 
-    def was_purged(self, job_id: str, *, now: float) -> bool:
+    def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
         """Say whether the id was given out once and its record is past retention.
 
-        True as well for an id that was given out before a purged one and never stored: nobody has it.
+        True as well for an id that was given out before a purged one and never stored: nobody has it. With a
+        tenant, for the newest tombstones.KEPT_MAX / 2 to KEPT_MAX removed jobs of tenants with a name.
         """
-        return self._reads.was_purged(job_id, self.shelf.tick(now))
+        return self._reads.was_purged(job_id, tenant, self.shelf.tick(now))
 
     def find(self, query: Query, *, now: float) -> Page:
         """List jobs newest first. Raises InvalidError when `after` is not an id of this store."""
