@@ -9,6 +9,7 @@ from forebay.core.breaker import BreakerPolicy, CircuitBreaker
 from forebay.core.degraded import FALLBACK
 from forebay.core.guard import Guard
 from forebay.core.job import JobError
+from forebay.core.quarantine import DeadlyInput, fingerprint_of
 from forebay.core.requests import Request
 from tests.core.serving import MODEL, RequestRig
 from tests.sim.rig import BAD, CRASH, a_spec
@@ -198,6 +199,39 @@ def test_a_request_that_kills_two_workers_alone_is_given_up_as_poison():
     assert not rig.told
     rig.died(rig.ran[-1].replica)
     assert rig.ends() == {"r1": "failed"} and rig.told["r1"].error.code == CRASH.code
+
+
+def test_the_deaths_of_a_request_are_charged_to_its_input_and_those_in_company_to_nobodys():
+    rig = RequestRig(replicas=3).learn_model()
+    first = rig.offer(deadline_s=10.0, payload=b"1")
+    rig.offer(deadline_s=10.0, payload=b"2")
+    rig.poll()
+    rig.died(rig.ran[0].replica)
+    assert not rig.charged
+    rig.died(rig.ran[-2].replica)
+    ((job, charge, at),) = rig.charged
+    assert (job, charge.fingerprint, at) == (first.job, fingerprint_of(first.job), rig.now)
+    assert charge.condemns_at == 3 and not rig.ended, "nothing else of it goes to the store"
+
+
+def test_a_request_that_died_and_was_answered_clears_its_input():
+    rig = RequestRig(replicas=2).learn_model()
+    rig.ask(deadline_s=10.0)
+    rig.died(rig.ran[-1].replica)
+    rig.done(rig.ran[-1].items[0][0], after=0.022)
+    assert rig.ends() == {"r1": "done"} and [charge.condemns_at for _, charge, _ in rig.charged] == [3, 0]
+
+
+def test_waiting_requests_whose_input_is_in_quarantine_are_told_so_and_run_nowhere():
+    rig = RequestRig().learn_model()
+    rig.ask(deadline_s=10.0, payload=b"busy")
+    rig.offer(deadline_s=10.0, payload=b"bad")
+    rig.offer(deadline_s=10.0, payload=b"good")
+    deadly = DeadlyInput(b"f" * 16, "t", "1", "", 3, "r0", 0.0, rig.now, rig.now)
+    answering.bar_waiting(rig.d.hand, lambda job: deadly if job.payload == b"bad" else None)
+    (run,) = rig.done(1, after=0.022)
+    assert [lease.job.payload for _, lease in run.items] == [b"good"]
+    assert rig.ends()["r2"] == "failed" and rig.told["r2"].error.code == "quarantined"
 
 
 def test_without_time_for_another_try_the_death_is_said_at_once():

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.e2e.harness import SHORT, Served
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 DEATHS = 3  # by default one more than one job may have
@@ -98,3 +100,56 @@ def test_a_forced_redrive_gets_one_try_and_another_version_starts_clean(tmp_path
         assert server.submit("read", "deadly", expect=(202,))["job_id"], "another version is another input"
         (row,) = server.get("/v1/quarantine").json["items"]
         assert (row["version"], row["deaths"]) == ("1", DEATHS + 1)
+
+
+def quarantined(server):
+    return server.get("/v1/quarantine").json["items"]
+
+
+def predict(server, task, page):
+    headers = {"Content-Type": "application/json", "X-Request-Timeout": "60"}
+    return server.ask("POST", f"/v1/predict/{task}", json.dumps(page).encode(), headers, timeout=90.0)
+
+
+def test_requests_that_kill_workers_put_their_input_into_quarantine_for_requests_and_jobs(tmp_path):
+    with Served(tmp_path, "lethal.py", workers=2, env=SHORT) as server:
+        first, second = predict(server, "read", "deadly"), predict(server, "read", "deadly")
+        assert first.json["code"] == "worker_lost", first
+        assert second.json["code"] in {"worker_lost", "quarantined"}, second
+        until(lambda: quarantined(server), 30, "it is in quarantine")
+        runs = server.runs()["deadly"]
+        # The second try may have begun while the last death was being stored.
+        assert DEATHS <= runs <= DEATHS + 1, runs
+        refused = predict(server, "read", "deadly")
+        assert (refused.status, refused.json["code"], refused.json["deaths"]) == (422, "quarantined", runs)
+        job = server.ask("POST", "/v1/jobs", {"task": "read", "payload": "deadly"})
+        assert (job.status, job.json["code"]) == (422, "quarantined"), job
+        assert server.runs()["deadly"] == runs, "no copy costs another worker"
+        assert predict(server, "read", "fine").json == "fine"
+        server.kill()
+        server.start()
+        assert predict(server, "read", "deadly").json["code"] == "quarantined", "it is stored"
+        released = forebay(server, "dead-letters", "release", refused.json["fingerprint"])
+        assert released.returncode == 0, released
+        assert predict(server, "read", "deadly").json["code"] == "worker_lost"
+        assert server.stop() == 0
+
+
+def test_of_a_batch_of_requests_the_deadly_one_alone_is_blamed(tmp_path):
+    with Served(tmp_path, "lethal.py", workers=1, env=SHORT) as server:
+        pages = [*(f"good.{n}" for n in range(5)), "deadly"]
+        with ThreadPoolExecutor(len(pages)) as pool:
+            answers = dict(
+                zip(pages, pool.map(lambda page: predict(server, "Pages", page), pages), strict=True)
+            )
+        deadly = answers.pop("deadly")
+        assert deadly.json["code"] in {"worker_lost", "quarantined"}, deadly
+        assert {page: one.json for page, one in answers.items()} == {page: page for page in answers}
+        predict(server, "Pages", "deadly")
+        until(lambda: quarantined(server), 30, "it is in quarantine")
+        (row,) = quarantined(server)
+        assert row["task"] == "Pages" and DEATHS <= row["deaths"] <= DEATHS + 1, row
+        assert {page: predict(server, "Pages", page).status for page in answers} == dict.fromkeys(
+            answers, 200
+        )
+        assert server.stop() == 0

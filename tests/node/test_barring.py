@@ -132,6 +132,35 @@ def test_other_inputs_run_and_a_job_from_after_the_last_death_gets_its_try():
     asyncio.run(run())
 
 
+def test_requests_count_and_are_ended_with_the_cause():
+    async def run():
+        rig, ends = Rig(), []
+
+        def ask(payload):
+            now = rig.clock.now()
+            job = Job(
+                rig.broker.new_id(now), "echo", payload, now, now, attempts_max=2, deadline_at=now + 60.0
+            )
+            rig.lane.requests.offer(
+                job, lambda ended: ends.append((payload, ended.error and ended.error.code))
+            )
+
+        for payload in (b"deadly", b"deadly", b"deadly", b"good"):
+            ask(payload)
+        await rig.rest()
+        for _ in range(2):
+            assert await rig.live()
+        assert rig.started == [b"deadly"] * 2 and rig.facts.told == [("echo", 2)]
+        assert ends == [(b"deadly", "worker_lost")] * 2 + [(b"deadly", "quarantined")]
+        child = Child()
+        rig.lane.child_ready(99, child)
+        await rig.rest()
+        assert [lease.job.payload for _, lease in child.sent] == [b"good"]
+        await rig.lane.close()
+
+    asyncio.run(run())
+
+
 def test_a_task_that_spares_nobody_runs_every_copy():
     async def run():
         rig = Rig(TaskSpec(name="echo", settle=SettlePolicy(deaths_max=1, quarantine_deaths=0)))

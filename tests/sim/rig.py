@@ -4,6 +4,7 @@ import itertools
 
 from forebay.core.actions import (
     CancelItem,
+    ChargeInputs,
     Commit,
     GiveBack,
     KillReplica,
@@ -35,6 +36,7 @@ class Rig:
         self.asked = {}  # task -> limit of the request that is out
         self.ran = []  # every RunBatch
         self.ended = []  # every Transition
+        self.charged = []  # (job, charge, when) of requests
         self.renews = []
         self.kills = []
         self.stops = []
@@ -73,6 +75,8 @@ class Rig:
             case Commit(transitions, leases):
                 assert [t.job_id for t in transitions] == [one.job.id for one in leases]
                 self.ended += transitions
+            case ChargeInputs(charges):
+                self.charged += charges
             case Renew():
                 self.renews.append(action)
             case KillReplica(replica, reason):

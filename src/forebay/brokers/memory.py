@@ -9,6 +9,7 @@ from forebay.core.job import (
     Amendment,
     AmendVerdict,
     CancelVerdict,
+    Charge,
     Claim,
     Depth,
     Hold,
@@ -361,6 +362,10 @@ class MemoryQuarantine:
     def held(self, job: Job, *, now: float) -> DeadlyInput | None:
         """Return the input of this job when it is in quarantine."""
         return self._book().quarantine.held(job, now=now)
+
+    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        """Count what the end of a request says of its input."""
+        self._book().quarantine.charge_input(job, charge, at=at)
 
     async def listed(
         self,

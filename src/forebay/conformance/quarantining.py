@@ -16,8 +16,8 @@ from forebay.conformance.fixtures import (
 )
 from forebay.conformance.suite import Store, check, needs, reopening_check
 from forebay.core import settle
-from forebay.core.job import Job
-from forebay.core.quarantine import INPUTS_MAX, KEPT_S, DeadlyInput
+from forebay.core.job import Charge, Job
+from forebay.core.quarantine import INPUTS_MAX, KEPT_S, DeadlyInput, fingerprint_of
 from forebay.core.settle import SettlePolicy
 from forebay.ports.broker import Broker
 
@@ -63,6 +63,26 @@ async def deaths_of_one_input_are_counted_over_jobs_until_they_condemn_it(broker
     equal(broker.quarantine.held(first, now=T0), expected, "held")
     equal(broker.quarantine.find(TASK, expected.fingerprint, now=T0), expected, "found by its hash")
     equal(dict(broker.quarantine.counts()), {TASK: 1}, "counts")
+
+
+@check
+async def deaths_under_requests_count_with_those_under_jobs(broker: Broker) -> None:
+    first = await died(broker)
+    asked = a_job(broker, payload=first.payload)
+    plain = fingerprint_of(asked)
+    await broker.quarantine.charge_input(asked, Charge(plain, 2), at=T0 + 1)
+    (row,) = await listed(broker, now=T0 + 1)
+    equal((row.deaths, row.job_id, row.condemned_at), (2, asked.id, T0 + 1), "after a job and a request")
+    equal(broker.quarantine.held(asked, now=T0 + 1), row, "held")
+
+
+@check
+async def a_request_that_died_and_was_answered_has_its_deaths_forgotten(broker: Broker) -> None:
+    asked = a_job(broker)
+    plain = fingerprint_of(asked)
+    for condemns_at in (2, 0, 2):
+        await broker.quarantine.charge_input(asked, Charge(plain, condemns_at), at=T0)
+    equal(await listed(broker), [], "in quarantine after one death since it was answered")
 
 
 @check

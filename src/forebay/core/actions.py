@@ -4,7 +4,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from forebay.core.batching import Trigger
-from forebay.core.job import Claim, JobError, Lease, Transition
+from forebay.core.job import Charge, Claim, Job, JobError, Lease, Transition
 
 
 class Outcome(NamedTuple):
@@ -62,6 +62,12 @@ class Commit(NamedTuple):
     leases: list[Lease]
 
 
+class ChargeInputs(NamedTuple):
+    """Count what the ends of these say of their inputs: of requests, which no transition stores."""
+
+    charges: list[tuple[Job, Charge, float]]  # what it ran, what is charged, when
+
+
 class Renew(NamedTuple):
     """Extend these; answer with Dispatcher.held."""
 
@@ -98,7 +104,9 @@ class GiveBack(NamedTuple):
     replica: int
 
 
-Action = LeaseJobs | RunBatch | Commit | Renew | KillReplica | StopReplica | CancelItem | GiveBack
+Action = (
+    LeaseJobs | RunBatch | Commit | ChargeInputs | Renew | KillReplica | StopReplica | CancelItem | GiveBack
+)
 
 
 class Ran(NamedTuple):

@@ -1,9 +1,12 @@
 """Answering: how requests end: late, gone, done, failed; and which try after a death is worth another."""
 
-from forebay.core.actions import CancelItem
+from collections.abc import Callable
+
+from forebay.core.actions import CancelItem, ChargeInputs
 from forebay.core.hand import Hand
-from forebay.core.job import JobError, Lease, Transition
+from forebay.core.job import Charge, Job, JobError, Lease, Transition
 from forebay.core.lifecycle import Event, State
+from forebay.core.quarantine import DeadlyInput, quarantined
 from forebay.core.requests import End, Request
 
 _LOST = JobError("worker_lost", "the worker that ran it died, and there was no time to run it again")
@@ -33,15 +36,21 @@ def close(hand: Hand) -> None:
 
 
 def settle_all(hand: Hand) -> None:
-    """Take the ends of requests out of what is to be stored, and answer them."""
+    """Take the ends of requests out of what is to be stored, and answer them. What they say of their inputs
+    is stored all the same."""
     if not any(lease.request for lease in hand.settled):
         return
     pairs = list(zip(hand.transitions, hand.settled, strict=True))
     hand.transitions = [transition for transition, lease in pairs if not lease.request]
     hand.settled = [lease for lease in hand.settled if not lease.request]
+    charges: list[tuple[Job, Charge, float]] = []
     for transition, lease in pairs:
         if lease.request:
             _settle(hand, transition, lease)
+            if transition.charge is not None:
+                charges.append((lease.job, transition.charge, transition.at))
+    if charges:
+        hand.actions.append(ChargeInputs(charges))
 
 
 def _settle(hand: Hand, transition: Transition, lease: Lease) -> None:
@@ -59,6 +68,13 @@ def _settle(hand: Hand, transition: Transition, lease: Lease) -> None:
         _try_again(hand, request, transition)
     else:
         basin.end(request, End.FAILED, error=transition.error, retry_after_s=_after_s(transition))
+
+
+def bar_waiting(hand: Hand, held: Callable[[Job], DeadlyInput | None]) -> None:
+    """End the waiting requests whose input is in quarantine: none of them costs another worker."""
+    for request in list(hand.basin.open.values()):
+        if request.tag is None and (deadly := held(request.job)) is not None:
+            hand.basin.end(request, End.FAILED, error=quarantined(deadly, attempt=request.attempt))
 
 
 def lease_of(hand: Hand, request: Request, now: float) -> Lease:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from forebay.core.job import Charge, Job, Transition
+from forebay.core.job import Charge, Job, JobError, Transition
 
 FINGERPRINT_BYTES: Final = 16
 KEPT_S: Final = 7 * 86_400.0  # after its last death an input is forgotten
@@ -26,7 +26,7 @@ class DeadlyInput(NamedTuple):
     version: str
     tenant: str
     deaths: int  # charged, over all jobs that had this input
-    job_id: str  # of the last death
+    job_id: str  # of the last death; of a request where it was one
     since: float  # of the first death
     at: float  # of the last death
     condemned_at: float | None = None  # no further job with it is taken or run; None: not yet
@@ -35,6 +35,15 @@ class DeadlyInput(NamedTuple):
         """Say whether a job that was accepted at `created_at` may not run. One that was accepted after the
         last death passed the door by somebody's wish: it gets its try."""
         return created_at <= self.at
+
+
+def quarantined(deadly: DeadlyInput, *, attempt: int) -> JobError:
+    """Return the error of work that is not run because its input is in quarantine."""
+    text = (
+        f"this input killed {deadly.deaths} workers, the last one under {deadly.job_id}; it is in quarantine"
+        f" as {deadly.fingerprint.hex()}"
+    )
+    return JobError("quarantined", text, "", attempt)
 
 
 Change = tuple[str, bytes, DeadlyInput | None]  # task, fingerprint, and what is kept from then on
@@ -155,7 +164,12 @@ class QuarantineBook:
 
     def charge(self, job: Job, step: Transition) -> None:
         """Count what the end of an attempt says of its input, if it says something."""
-        changes = [] if step.charge is None else self.inputs.charged(job, step.charge, at=step.at)
+        if step.charge is not None:
+            self.charge_input(job, step.charge, at=step.at)
+
+    def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        """Count what the end of work that is no job of the engine says of its input."""
+        changes = self.inputs.charged(job, charge, at=at)
         if changes:
             self._store(changes)
 

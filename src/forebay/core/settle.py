@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from forebay.core.evidence import forgotten
 from forebay.core.job import ATTEMPTS_KEPT, Attempt, Charge, Job, JobError, Lease, Transition
 from forebay.core.lifecycle import FINAL, Event, State, next_state
-from forebay.core.quarantine import DeadlyInput, fingerprint_of
+from forebay.core.quarantine import DeadlyInput, fingerprint_of, quarantined
 from forebay.core.retry import DELAY_FLOOR_S, RetryPolicy
 
 VERSION_WAIT_MIN_S, VERSION_WAIT_MAX_S = 2.0, 300.0  # between two looks for a worker with its version
@@ -164,11 +164,7 @@ def refuse_version(lease: Lease, *, version: str, now: float) -> Transition:
 
 def bar(lease: Lease, deadly: DeadlyInput, *, now: float) -> Transition:
     """End a job whose input is in quarantine, before it costs another worker."""
-    text = (
-        f"this input killed {deadly.deaths} workers, the last one in job {deadly.job_id}; it is in quarantine"
-        f" as {deadly.fingerprint.hex()}"
-    )
-    return _final(lease, Event.EXHAUSTED, now=now, error=JobError("quarantined", text, "", lease.attempt))
+    return _final(lease, Event.EXHAUSTED, now=now, error=quarantined(deadly, attempt=lease.attempt))
 
 
 def expire(lease: Lease, *, now: float) -> Transition:

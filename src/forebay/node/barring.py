@@ -1,13 +1,14 @@
-"""Barring: keeps jobs whose input is in quarantine from the children of a lane."""
+"""Barring: keeps jobs and requests whose input is in quarantine from the children of a lane."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from forebay.core import stopping
+from forebay.core import answering, stopping
 from forebay.core.actions import Commit
 from forebay.core.dispatcher import Dispatcher
-from forebay.core.job import Job, Lease
+from forebay.core.job import Charge, Job, Lease
 from forebay.core.quarantine import DeadlyInput
 from forebay.core.task import TaskSpec
+from forebay.errors import ForebayError
 from forebay.node.facts import LaneFacts
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
@@ -57,12 +58,34 @@ class Barring:
         if not self._broker.quarantine.counts():
             return
         for item in list(self._hand.waiting()):
-            if item.lease.request:  # it passed the door a moment ago, and no store knows it
-                continue
             deadly = self._held(item.lease.job)
             if deadly is not None:
                 self._hand.drop_waiting(item)
                 stopping.bar(self._hand, [(item.lease, deadly)], self._clock.now())
+        answering.bar_waiting(self._hand, self._held)
+
+    async def charge(
+        self,
+        charges: Sequence[tuple[Job, Charge, float]],
+        then: Callable[[], None],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        """Store what requests say of their inputs, tell what went into quarantine by it, and go on with
+        `then`. What cannot be stored is told to `failed` and not counted."""
+        found = False
+        for job, charge, at in charges:
+            try:
+                await self._broker.quarantine.charge_input(job, charge, at=at)
+            except ForebayError as error:
+                failed("charge", error)
+                continue
+            deadly = self._broker.quarantine.held(job, now=self._clock.now())
+            if deadly is not None and deadly.condemned_at == at:
+                found = True
+                self._facts.condemned(deadly)
+        if found:
+            self.look()
+            then()
 
     def stored(self, commit: Commit, *, all_stored: bool) -> bool:
         """These were stored: tell what went into quarantine by them. Returns whether something did."""

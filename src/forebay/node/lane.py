@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from forebay.core.actions import (
     Action,
     CancelItem,
+    ChargeInputs,
     Commit,
     GiveBack,
     KillReplica,
@@ -242,6 +243,8 @@ class Lane:
                 self.facts.batch(task, len(items), trigger)
                 handler = self._runs_as.get(task, task)
                 self._with_child(replica, lambda child: child.run(run, handler, items, singles=singles))
+            case ChargeInputs(charges):
+                self._ops.begin(lambda: self._barring.charge(charges, self.turn, self._failed))
             case Renew():
                 self._ops.begin(lambda: self._renew(action))
             case CancelItem(replica, tag):
@@ -293,12 +296,10 @@ class Lane:
 
     def _leased(self, task: str, limit: int, done: "asyncio.Future[list[Lease]]") -> None:
         leases: list[Lease] = []
-        if not done.cancelled():
-            error = done.exception()
-            if error is None:
-                leases = done.result()
-            else:
-                self._failed("lease", error)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._failed("lease", error)
+        elif not done.cancelled():
+            leases = done.result()
         now = self._clock.now()
         self._barring.leased(task, leases, asked=limit, now=now)
         self.facts.leased(task, leases, now)
@@ -324,7 +325,6 @@ class Lane:
 
     def _failed(self, verb: str, error: BaseException) -> None:
         self.facts.failed(verb, error)
-        if self._on_broken is not None and (
-            isinstance(error, StoreBrokenError) or not isinstance(error, ForebayError)
-        ):
+        broken = isinstance(error, StoreBrokenError) or not isinstance(error, ForebayError)
+        if broken and self._on_broken is not None:
             self._on_broken(error)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from forebay.core.job import Job
+from forebay.core.job import Charge, Job
 from forebay.core.quarantine import DeadlyInput
 
 
@@ -22,6 +22,11 @@ class Quarantine(Protocol):
     def held(self, job: Job, *, now: float) -> DeadlyInput | None:
         """Return, without IO, the input of this job when it is in quarantine. Asked of every submission:
         nothing is hashed where the task has none."""
+        ...
+
+    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        """Count what the end of a request says of its input, durably. `job` is what it ran; the engine does
+        not know it."""
         ...
 
     async def listed(

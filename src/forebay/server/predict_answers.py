@@ -16,6 +16,7 @@ from forebay.errors import (
     InfeasibleError,
     InvalidError,
     NoWorkerError,
+    QuarantinedError,
     QueueFullError,
     ShedError,
     UpstreamBusyError,
@@ -119,6 +120,8 @@ def _error_of(ended: Ended) -> tuple[ForebayError, str | None]:
         return HandlerFailedError(), None
     if error.code == "invalid_payload":
         return InvalidError(error.message, errors=(("payload", error.message),)), error.code
+    if error.code == QuarantinedError.code:
+        return QuarantinedError(error.message), error.code
     if error.code == RUN_TIMEOUT:
         return DeadlinePassedError(error.message), error.code
     if error.code == BreakerOpenError.code:

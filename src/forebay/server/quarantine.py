@@ -145,7 +145,7 @@ def refusal_of(deadly: DeadlyInput) -> QuarantinedError:
     row = _row(deadly)
     text = (
         f"this input of {deadly.task} (version {deadly.version}) is in quarantine: it killed {deadly.deaths}"
-        f" workers, the last one at {row.last_death_at} in job {deadly.job_id}. Another payload or version"
+        f" workers, the last one at {row.last_death_at} under {deadly.job_id}. Another payload or version"
         f" is taken; DELETE /v1/quarantine/{row.fingerprint} (scope admin) releases this one"
     )
     told: dict[str, object] = {

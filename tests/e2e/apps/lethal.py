@@ -19,3 +19,15 @@ def read(page, ctx: forebay.Context):
     if page.startswith("deadly"):
         ctypes.string_at(0)
     return page
+
+
+@app.task(batch_max=8, batch_wait="200ms")
+class Pages:
+    """Reads pages together; dies of a deadly one among them."""
+
+    def predict(self, pages: list[str], ctx: forebay.Context) -> list[str]:
+        for page in pages:
+            note("start", page, ctx.attempt)
+        if any(page.startswith("deadly") for page in pages):
+            os._exit(1)
+        return pages

@@ -8,6 +8,7 @@ from forebay.brokers.sealed.vault import Vault
 from forebay.core import settle
 from forebay.core.job import (
     Attempt,
+    Charge,
     Claim,
     Hold,
     Job,
@@ -264,6 +265,10 @@ class _BlindQuarantine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        blind = self._vault.blind(charge.fingerprint)[0]
+        await self._inner.charge_input(job, charge._replace(fingerprint=blind), at=at)
 
     def held(self, job: Job, *, now: float) -> DeadlyInput | None:
         if job.task not in self._inner.counts():

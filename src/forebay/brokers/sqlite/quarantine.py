@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from forebay.brokers.sqlite.committer import Committer
 from forebay.brokers.sqlite.store import SqlBook
-from forebay.core.job import Job
+from forebay.core.job import Charge, Job
 from forebay.core.quarantine import DeadlyInput
 
 
@@ -26,6 +26,10 @@ class SqliteQuarantine:
     def held(self, job: Job, *, now: float) -> DeadlyInput | None:
         """Return the input of this job when it is in quarantine."""
         return self._book.quarantine.held(job, now=now)
+
+    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        """Count what the end of a request says of its input, durably."""
+        await self._committer.later(lambda: self._book.quarantine.charge_input(job, charge, at=at))
 
     async def listed(
         self,
