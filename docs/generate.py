@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import forebay
+import forebay.sources.failures
 from forebay.config import describe_settings
 from forebay.core.lifecycle import FINAL, STATUS, TRANSITIONS, Event, State
 from forebay.errors import ForebayError
@@ -202,7 +203,7 @@ def subclasses(kind: type[ForebayError]) -> list[type[ForebayError]]:
     """Return every error below `kind`, each once, in the order of its declaration."""
     found = [kind]
     for child in kind.__subclasses__():
-        if child.__module__ == "forebay.errors":
+        if child.__module__ in {"forebay.errors", "forebay.sources.failures"}:
             found += subclasses(child)
     return list(dict.fromkeys(found))
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forebay import sources as sources
     from forebay import streams as streams
     from forebay.client import ETA, AsyncClient, Client, JobFailedError
     from forebay.core.buffer import Backoff
@@ -50,8 +51,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "streams":  # a package, with an extra of its own
-        return import_module("forebay.streams")
+    if name in {"streams", "sources"}:  # packages, with extras of their own
+        return import_module(f"forebay.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'forebay' has no attribute {name!r}")
     value = getattr(import_module(f"forebay.{_HOMES[name]}"), name)
