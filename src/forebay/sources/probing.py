@@ -88,14 +88,12 @@ def parse(text: bytes, address: str) -> Probed:
 
 
 def _is_on_its_side(stream: dict[str, Any]) -> bool:
-    beside: Any = stream.get("side_data_list")
-    for entry in beside if beside.__class__ is list else []:
-        try:
-            if abs(int(entry["rotation"])) % 180 == 90:
-                return True
-        except (KeyError, TypeError, ValueError):
-            continue
-    return False
+    try:
+        beside: Any = stream["side_data_list"]
+        turns = [int(entry.get("rotation", 0)) for entry in beside]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+    return any(abs(turn) % 180 == 90 for turn in turns)
 
 
 def _rate(text: object) -> float | None:
