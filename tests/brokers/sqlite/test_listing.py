@@ -1,7 +1,10 @@
 """Listings of a full store: what a filter leaves out is not looked at."""
 
+import apsw
 import pytest
 
+from forebay.brokers.sqlite.reads import Reads
+from forebay.brokers.sqlite.rows import Row
 from forebay.brokers.sqlite.store import SqlBook
 from forebay.core import settle
 from forebay.core.job import Job, JobError, Query
@@ -94,3 +97,60 @@ def test_a_dead_letter_that_is_kept_longer_keeps_no_spans_but_its_own() -> None:
     assert book.shelf.row("SELECT count(DISTINCT block) FROM spans") == (2,)
     (letter,) = book.find(Query(task="t", window_max=5), now=NOW + 100_000.0).records
     assert letter.job.id == jobs[7].id
+
+
+def test_what_does_not_match_never_becomes_a_row_of_pythons(
+    book: SqlBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Row] = []
+    matches = Reads._matches
+    monkeypatch.setattr(
+        Reads, "_matches", lambda self, row, *rest: seen.append(row) or matches(self, row, *rest)
+    )
+    for query in (
+        Query(metadata=(("batch", "rare"),)),
+        Query(tenant="rare"),
+        Query(task="t", tenant="rare"),
+        Query(states=frozenset({State.SUCCEEDED, State.RUNNING}), tenant="rare"),
+    ):
+        walk(book, query)
+    assert [row[0] for row in seen] == [1], "the one job of the rare tenant"
+
+
+def test_metadata_with_escapes_is_read_as_it_was_meant() -> None:
+    book = SqlBook.in_memory(now=NOW)
+    texts = [
+        b'{"a":"\\u0078yz"}',
+        b'{"a":"xyz"}',
+        b'{"\\u0061":"xyz"}',
+        b'{"b":"xyz","c":"a"}',
+        b'{"a":"xy\\"z"}',
+        b"",
+    ]
+    jobs = [Job(book.new_id(NOW), "t", b"{}", NOW, NOW, metadata=text) for text in texts]
+    book.enqueue(jobs, now=NOW)
+    assert walk(book, Query(metadata=(("a", "xyz"),))) == [job.id for job in jobs[2::-1]]
+    assert walk(book, Query(metadata=(("a", 'xy"z'),))) == [jobs[4].id]
+
+
+def test_a_page_that_ends_early_has_a_cursor_that_is_no_job(book: SqlBook) -> None:
+    page = book.find(Query(metadata=(("batch", "rare"),), window_max=1_000), now=NOW)
+    assert page.records == () and page.next_after is not None
+    assert book.get(page.next_after, now=NOW) is None
+
+
+def test_a_statement_of_several_tables_is_planned_once(book: SqlBook) -> None:
+    assert book.shelf.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+
+
+def walk(book: SqlBook, query: Query) -> list[str]:
+    """Return the ids of all pages."""
+    ids: list[str] = []
+    after = None
+    for _ in range(1_000):
+        page = book.find(query._replace(after=after), now=NOW)
+        ids += [record.job.id for record in page.records]
+        after = page.next_after
+        if after is None:
+            return ids
+    raise AssertionError("a listing without end")

@@ -215,23 +215,30 @@ class Program:
             seen.append(book.outbox.get(job_id, now=now))
             seen.append(book.waits_for(job_id, now=now))
         some = Query(limit=self.seeded_limit(), states=frozenset({State.QUEUED, State.DEAD, State.SUCCEEDED}))
-        for query in (Query(limit=3), some, Query(metadata=(("n", "1.5"),), window_max=4)):
-            after = None
-            for _ in range(100):
-                page = book.find(query._replace(after=after), now=now)
-                seen.append(page)
-                after = page.next_after
-                if after is None:
-                    break
+        seen += [self.pages(book, query) for query in (Query(limit=3), some)]
+        seen.append(self.listed(book, Query(metadata=(("n", "1.5"),), window_max=4)))
         seen += [self.listed(book, query) for query in LISTINGS]
         return seen
+
+    def pages(self, book: Any, query: Query) -> list[Any]:
+        """The records of each page that has some: none is short but the last, where the window is large."""
+        found: list[Any] = []
+        after = None
+        for _ in range(1000):
+            page = book.find(query._replace(after=after), now=self.now)
+            found += [page.records] if page.records else []
+            after = page.next_after
+            if after is None:
+                return found
+        raise AssertionError("a listing without end")
 
     def listed(self, book: Any, query: Query) -> list[Any]:
         """Every record of a listing: where its pages end is the engine's own."""
         found: list[Any] = []
         after = None
         for _ in range(1000):
-            page = book.find(query._replace(after=after, limit=3, window_max=5), now=self.now)
+            window = min(query.window_max, 5)
+            page = book.find(query._replace(after=after, limit=3, window_max=window), now=self.now)
             found += page.records
             after = page.next_after
             if after is None:

@@ -299,6 +299,7 @@ class Lane:
         room = limit + len(found)
         for chunk, begin in reversed(list(self._spans())):
             until = bisect_left(chunk.seqs, below, lo=begin, key=abs)
+            begin = max(begin, until - (room - len(found)) - chunk.dead)
             found += [seq for seq in chunk.seqs[begin:until] if seq > 0]
             if len(found) >= room:
                 break

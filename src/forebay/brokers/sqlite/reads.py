@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from forebay.brokers.sqlite.rows import STATES, Row
 from forebay.brokers.sqlite.shelf import Shelf
-from forebay.brokers.sqlite.walks import rows_of
+from forebay.brokers.sqlite.walks import pieces_of
 from forebay.core.job import JobRecord, Page, Query
 from forebay.core.lifecycle import WAITING, State
 from forebay.errors import InvalidError
@@ -43,37 +43,37 @@ class Reads:
 
     def find(self, query: Query, now: float) -> Page:
         """List jobs newest first."""
-        below = self._shelf.mint.seq
+        shelf = self._shelf
+        below = shelf.mint.seq
         if query.after is not None:
-            place = self._shelf.mint.read(query.after)
+            place = shelf.mint.read(query.after)
             if place is None:
                 raise InvalidError(f"after {query.after[:60]!r} is not the id of a job of this store")
             below = place[1]
         seqs: list[int] = []
-        last: Row | None = None
-        next_after: str | None = None
-        for looked, row in enumerate(rows_of(self._shelf, query, below)):
-            if len(seqs) >= query.limit or looked >= query.window_max:
-                next_after = None if last is None else self._shelf.mint.text(last[1], last[0])
-                break  # the cursor is reset when it is dropped: nothing stays open
-            last = row
-            if self._matches(row, query, now):
-                seqs.append(row[0])
-        found = [one.record for seq in seqs if (one := self._shelf.find_seq(seq)) is not None]
-        return Page(tuple(found), next_after)
+        looked = 0
+        for piece in pieces_of(shelf, query, below):
+            if looked >= query.window_max:
+                # Any id goes on behind its row; this one is nobody's.
+                return Page(self._records(seqs), shelf.mint.text(0, piece.behind))
+            for row in piece.rows:
+                if len(seqs) >= query.limit:  # the cursor is reset when it is dropped: nothing stays open
+                    records = self._records(seqs)
+                    return Page(records, records[-1].job.id if records else None)
+                if self._matches(row, query, now):
+                    seqs.append(row[0])
+            looked += piece.looked()
+        return Page(self._records(seqs), None)
+
+    def _records(self, seqs: Sequence[int]) -> tuple[JobRecord, ...]:
+        return tuple(one.record for seq in seqs if (one := self._shelf.find_seq(seq)) is not None)
 
     def _matches(self, row: Row, query: Query, now: float) -> bool:
-        _, _, task, tenant, state, finished_at, metadata = row
-        name = self._shelf.index.by_number[task].name
-        kept = self._shelf.past.keeping
-        if finished_at is not None and kept.gone_at(name, STATES[int(state)], finished_at) <= now:
-            return False
-        if query.task is not None and name != query.task:
-            return False
-        if query.states is not None and STATES[state] not in query.states:
-            return False
-        if query.tenant is not None and tenant != query.tenant:
-            return False
+        _, task, state, finished_at, metadata = row
+        if finished_at is not None:
+            name = self._shelf.index.by_number[task].name
+            if self._shelf.past.keeping.gone_at(name, STATES[int(state)], finished_at) <= now:
+                return False
         return not query.metadata or _holds(metadata, query.metadata)
 
     def held(self, blobs: Sequence[str]) -> list[bool]:
@@ -106,14 +106,6 @@ class Reads:
 def _holds(metadata: bytes, wanted: tuple[tuple[str, str], ...]) -> bool:
     if not metadata:
         return False
-    # Nearly all that do not match are told by a look at the bytes: without escapes a name, and a value that
-    # can be no number or object, stand there as they are.
-    if b"\\" not in metadata:
-        for name, value in wanted:
-            if name.encode() not in metadata:
-                return False
-            if value[:1].isalpha() and value.encode() not in metadata:
-                return False
     held: dict[str, object] = json.loads(metadata)
     return all(key in held and _text(held[key]) == value for key, value in wanted)
 

@@ -186,6 +186,8 @@ def sync_directory(directory: Path) -> None:
 def prepare(connection: apsw.Connection, path: Path | None = None) -> None:
     """Set the pragmas and bring the tables to this version. Raises apsw errors and StoreVersionError."""
     connection.set_busy_timeout(BUSY_MS)
+    # Or a statement of several tables is planned anew for every value, at ten times the cost of running it.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) < SQLITE_LEAST:
         least = ".".join(map(str, SQLITE_LEAST))
         raise StoreVersionError(

@@ -21,6 +21,7 @@ TIDY: Final = (
 )
 _NOTE: Final = "INSERT OR IGNORE INTO spans VALUES (?, ?, ?)"
 _OF_TASK: Final = "SELECT block FROM spans WHERE kind = 0 AND value = ?1 AND block <= ?2"
+_ANY: Final = "SELECT DISTINCT block FROM spans WHERE block <= ?1"
 _OF_TENANT: Final = (
     "SELECT block FROM spans WHERE kind = 1 AND value = ?1 AND block <= ?2"
     " UNION SELECT block FROM spans WHERE kind = 2 AND value = 0 AND block <= ?2"
@@ -61,7 +62,9 @@ class Spans:
         """
         sql = _OF_TASK
         values: tuple[int | str | None, ...] = (task, below >> BLOCK_BITS)
-        if task is None:
+        if task is None and tenant is None:
+            sql, values = _ANY, (below >> BLOCK_BITS,)
+        elif task is None:
             sql, values = _OF_TENANT, (tenant, below >> BLOCK_BITS)
         elif tenant is not None:
             sql = f"{_OF_TASK} AND block IN ({_OF_TENANT.replace('?1', '?3')})"

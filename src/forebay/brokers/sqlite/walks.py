@@ -1,58 +1,116 @@
-"""Walks: the rows a listing looks at, newest first: all, those of some blocks, or those in some states."""
+"""Walks: the rows a listing looks at, newest first, a piece at a time: those of blocks, or in some states.
 
-from collections.abc import Iterator
-from heapq import merge
+What a query asks of a row is asked in SQL, so that what does not match never becomes a row of Python's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from heapq import merge, nlargest
 from itertools import groupby, islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from forebay.brokers.sqlite.rows import STATE_NUMBERS, Row
 from forebay.brokers.sqlite.shelf import Shelf
 from forebay.core.job import Query
 from forebay.core.lifecycle import FINAL, State
 
+_STATE: Final = "coalesce(f.state, r.state, 1)"
 _ROW: Final = (
-    "SELECT j.seq, j.ms, j.task, j.tenant, coalesce(f.state, r.state, 1), f.finished_at, j.metadata"
+    f"SELECT j.seq, j.task, {_STATE}, f.finished_at, j.metadata"
     " FROM jobs j LEFT JOIN runs r ON r.seq = j.seq LEFT JOIN results f ON f.seq = j.seq"
 )
-_ALL: Final = f"{_ROW} WHERE j.seq < ? ORDER BY j.seq DESC LIMIT ?"
-_BLOCK: Final = f"{_ROW} WHERE j.seq >= ? AND j.seq < ? ORDER BY j.seq DESC"
-_ONE: Final = f"{_ROW} WHERE j.seq = ?"
+_COUNT: Final = "SELECT count(*) FROM jobs WHERE seq >= ? AND seq < ?"
 _RUNS: Final = "SELECT seq FROM runs WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 _SUCCEEDED: Final = STATE_NUMBERS[State.SUCCEEDED]
 
 
-def rows_of(shelf: Shelf, query: Query, below: int) -> Iterator[Row]:
-    """Return the rows below one that may match a query. Ends behind `query.window_max` rows at the earliest.
+class Piece(NamedTuple):
+    """Some neighbouring rows of a walk."""
+
+    behind: int  # all are below this one
+    rows: Iterable[Row]  # those that may match, newest first: row, task, state, end, metadata
+    looked: Callable[[], int]  # how many rows it took to find them
+
+
+class _Asked(NamedTuple):
+    """What a query asks of a row, as SQL behind a condition."""
+
+    sql: str
+    values: tuple[Any, ...]
+
+
+def pieces_of(shelf: Shelf, query: Query, below: int) -> Iterator[Piece]:
+    """Return the rows below one that may match a query; whoever has seen enough of them stops.
 
     Rows that match no state of a query are left out where that is cheap: success is what nearly all jobs end
     in, so the others have an index, and what waits is in memory.
     """
-    if query.states is not None and State.SUCCEEDED not in query.states:
-        return _by_state(shelf, query, query.states, below)
-    if query.task is None and query.tenant is None:
-        return iter(shelf.connection.execute(_ALL, (below, query.window_max + 1)))
     queue = None if query.task is None else shelf.index.by_name.get(query.task)
     if query.task is not None and queue is None:
         return iter(())
-    return _by_block(shelf, None if queue is None else queue.number, query.tenant, below)
+    number = None if queue is None else queue.number
+    asked = _asked(query, number)
+    if query.states is not None and State.SUCCEEDED not in query.states:
+        return _by_state(shelf, query, query.states, asked, below)
+    return _by_block(shelf, query, number, asked, below)
 
 
-def _by_block(shelf: Shelf, task: int | None, tenant: str | None, below: int) -> Iterator[Row]:
-    for first, behind in shelf.spans.blocks(task, tenant, below):
-        yield from shelf.connection.execute(_BLOCK, (first, behind))
+def _asked(query: Query, task: int | None) -> _Asked:
+    terms: list[str] = []
+    values: list[Any] = []
+    if task is not None:
+        terms.append("j.task = ?")
+        values.append(task)
+    if query.tenant is not None:
+        terms.append("j.tenant = ?")
+        values.append(query.tenant)
+    for name, value in query.metadata:
+        # Nearly all that do not match are told by a look at the bytes: without escapes a name, and a value
+        # that can be no number or object, stand there as they are.
+        values.append(name.encode())
+        plain = "instr(j.metadata, ?)"
+        if value[:1].isalpha():
+            plain += " AND instr(j.metadata, ?)"
+            values.append(value.encode())
+        terms.append(f"({plain} OR instr(j.metadata, x'5c'))")
+    if query.states is not None:
+        terms.append(
+            f"{_STATE} IN ({', '.join(str(STATE_NUMBERS[state]) for state in sorted(query.states))})"
+        )
+    return _Asked("".join(f" AND {term}" for term in terms), tuple(values))
 
 
-def _by_state(shelf: Shelf, query: Query, states: frozenset[State], below: int) -> Iterator[Row]:
+def _by_block(shelf: Shelf, query: Query, task: int | None, asked: _Asked, below: int) -> Iterator[Piece]:
+    sql = f"{_ROW} WHERE j.seq >= ? AND j.seq < ?{asked.sql} ORDER BY j.seq DESC"
+    for first, behind in shelf.spans.blocks(task, query.tenant, below):
+        rows = shelf.connection.execute(sql, (first, behind, *asked.values))
+        yield Piece(behind, rows, partial(_count, shelf, first, behind))
+
+
+def _count(shelf: Shelf, first: int, behind: int) -> int:
+    row = shelf.row(_COUNT, first, behind)
+    assert row is not None
+    return int(row[0])
+
+
+def _by_state(
+    shelf: Shelf, query: Query, states: frozenset[State], asked: _Asked, below: int
+) -> Iterator[Piece]:
     most = query.window_max + 1
     walks = [_ended(shelf, STATE_NUMBERS[state], below, most) for state in states & FINAL]
     if states & {State.SCHEDULED, State.RETRYING, State.RUNNING}:
         walks.append(seq for (seq,) in shelf.connection.execute(_RUNS, (below, most)))
     if State.QUEUED in states:
-        walks += _queued(shelf, query, below, most)
+        # Of those that stand in line all match but for their metadata.
+        walks += _queued(shelf, query, below, most if query.metadata else query.limit + 1)
+    sql = f"{_ROW} WHERE j.seq = ?{asked.sql}"
     for seq, _ in groupby(islice(merge(*walks, reverse=True), 2 * most)):
-        row = shelf.row(_ONE, seq)
-        if row is not None:
-            yield row
+        row = shelf.row(sql, seq, *asked.values)
+        yield Piece(seq + 1, () if row is None else (row,), _one)
+
+
+def _one() -> int:
+    return 1
 
 
 def _ended(shelf: Shelf, state: int, below: int, most: int) -> Iterator[int]:
@@ -73,5 +131,5 @@ def _queued(shelf: Shelf, query: Query, below: int, most: int) -> list[Iterator[
         for (_, tenant), lane in queue.lanes.items():
             if query.tenant is None or query.tenant == tenant:
                 walks.append(iter(lane.newest(below, most)))
-        walks.append(iter(sorted((seq for seq in queue.blocked.keys if seq < below), reverse=True)[:most]))
+        walks.append(iter(nlargest(most, (seq for seq in queue.blocked.keys if seq < below))))
     return walks
