@@ -18,13 +18,19 @@ PUBLIC = [
     "BreakerOpenError",
     "Client",
     "Context",
+    "Decimate",
+    "Degrade",
     "Device",
     "ETA",
     "Failed",
     "ForebayError",
     "JobFailedError",
     "Permanent",
+    "Pipeline",
+    "Queue",
     "Retry",
+    "Scale",
+    "Stage",
 ]
 
 # Each takes longer to import than everything else together; children must not pay for them.

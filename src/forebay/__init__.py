@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from forebay.core.buffer import Backoff
     from forebay.declare import App, Blob, Breaker, Context, Device, Failed, Permanent, Retry
     from forebay.errors import BreakerOpenError, ForebayError
+    from forebay.pipeline import Decimate, Degrade, Pipeline, Queue, Scale, Stage
 
 __version__ = "0.1.0"
 
@@ -23,12 +24,18 @@ __all__ = [
     "BreakerOpenError",
     "Client",
     "Context",
+    "Decimate",
+    "Degrade",
     "Device",
     "Failed",
     "ForebayError",
     "JobFailedError",
     "Permanent",
+    "Pipeline",
+    "Queue",
     "Retry",
+    "Scale",
+    "Stage",
 ]
 
 _HOMES = {
@@ -40,6 +47,12 @@ _HOMES = {
     "Failed": "declare",
     "Permanent": "declare",
     "Retry": "declare",
+    "Decimate": "pipeline",
+    "Degrade": "pipeline",
+    "Pipeline": "pipeline",
+    "Queue": "pipeline",
+    "Scale": "pipeline",
+    "Stage": "pipeline",
     "AsyncClient": "client",
     "Backoff": "core.buffer",
     "Client": "client",

@@ -9,7 +9,7 @@ from forebay.core.buffer import OnFull, Reason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
-FIRST, SECOND = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+FIRST, SECOND, PIPELINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_first_example_prints_its_frames(tmp_path):
@@ -25,6 +25,14 @@ def test_the_second_example_holds(tmp_path):
     head = FIRST.partition("def watch")[0]
     done = subprocess.run([sys.executable, "-c", head + SECOND], capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_example_of_a_pipeline_prints_its_results(tmp_path):
+    script = tmp_path / "pipeline_page.py"
+    script.write_text(PIPELINE, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [*(f"{n} {{'bright': 0}} 0" for n in range(10)), "10 10 0"]
 
 
 def test_every_reason_and_policy_has_its_row():

@@ -37,6 +37,13 @@ class Reason(str, Enum):
     OLDEST = "oldest"  # made room for a newer one
     REPLACED = "replaced"  # a newer one is all that counts
     LOST = "lost"  # the process that had it died
+    DECIMATED = "decimated"  # one in so many is wanted while a stage is crowded
+    FAILED = "failed"  # its stage raised
+    BREAKER = "breaker"  # the breaker of its stage was open, and nothing stood in
+
+
+# Met by the stages of a pipeline alone; a queue of frames knows all others.
+IN_STAGES: Final = (Reason.DECIMATED, Reason.FAILED, Reason.BREAKER)
 
 
 class Accepted(NamedTuple):
@@ -145,6 +152,11 @@ class Door:
     def on_full(self) -> OnFull:
         """The policy's name."""
         return self._on_full
+
+    @property
+    def crowded_from(self) -> int:
+        """The depth from which on a frame costs another, itself, or a wait."""
+        return self._drop_items
 
     def decide(self, depth: int) -> Decision:
         """Return what to do with one frame more where `depth` wait already."""
