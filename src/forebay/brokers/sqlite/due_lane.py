@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from forebay.brokers.sqlite.heap import LazyHeap
 from forebay.brokers.sqlite.journal import Journal
-from forebay.brokers.sqlite.lane import Chunk
 from forebay.core.job import AGEING_S
 from forebay.core.ledger_index import SortedKeys
 
@@ -101,10 +100,6 @@ class DueLane:
     def newest(self, below: int, limit: int) -> list[int]:
         """Return the highest sequences here below one, highest first, `limit` at most."""
         return nlargest(limit, (seq for seq in self._stands if seq < below))
-
-    def ending_chunks(self, now: float) -> list[tuple[float, Chunk, int]]:
-        """Return nothing: the ends of all jobs here are watched one by one."""
-        return []
 
     def saved(self) -> Callable[[], None]:
         """Return the way back: nothing, each change is in the journal by itself."""

@@ -1,5 +1,6 @@
 """Endings: cancel, sweep, purge: what ends or removes jobs without their holder."""
 
+import math
 from collections.abc import Sequence
 from heapq import nsmallest
 
@@ -28,6 +29,7 @@ _GONE = "SELECT j.task, f.state, j.ms, j.tenant FROM jobs j JOIN results f ON f.
 _QUEUED = STATE_NUMBERS[State.QUEUED]
 _DEAD = STATE_NUMBERS[State.DEAD]
 FLOOR_STEP = 10_000  # how many jobs a recovery scan may look at in vain
+FLOOR_S = 60.0  # between two looks for where it may begin, where fewer jobs came meanwhile
 
 
 class Endings:
@@ -35,6 +37,7 @@ class Endings:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
+        self._floor_sought = (-FLOOR_STEP, -math.inf)  # how far the table went, and when
 
     def cancel(self, ids: Sequence[str], now: float) -> list[CancelVerdict]:
         """Cancel waiting jobs at once and ask the holders of running ones; answer in order."""
@@ -70,7 +73,7 @@ class Endings:
         """Do what time alone decides and return the overdue leases."""
         expired = self._expire(limit, now)
         promoted = self._promote(limit, now)
-        self._move_floor()
+        self._move_floor(now)
         return Sweep(tuple(promoted), tuple(expired), tuple(self._overdue(limit, now)))
 
     def sweep_due(self, now: float) -> bool:
@@ -78,9 +81,7 @@ class Endings:
         shelf = self._shelf
         if shelf.soonest_until <= now or shelf.index.is_due(now):
             return True
-        if shelf.stored_seq < shelf.floor + FLOOR_STEP:
-            return False
-        return shelf.index.floor(shelf.stored_seq + 1) >= shelf.floor + FLOOR_STEP
+        return self._floor_due(now)
 
     def _expire(self, limit: int, now: float) -> list[str]:
         expired: list[str] = []
@@ -177,11 +178,20 @@ class Endings:
         due = (lease for lease in leases if lease.until <= now)
         return nsmallest(limit, due, key=lambda lease: (lease.until, lease.job.id))
 
-    def _move_floor(self) -> None:
+    def _floor_due(self, now: float) -> bool:
+        # To find the floor is to look at every lane: not for each sweep while an old job holds it.
+        seq, at = self._floor_sought
+        stored = self._shelf.stored_seq
+        if stored < self._shelf.floor + FLOOR_STEP:
+            return False
+        return stored >= seq + FLOOR_STEP or now >= at + FLOOR_S
+
+    def _move_floor(self, now: float) -> None:
         # Recovery scans the table from here on; without it a restart would read every finished job.
-        shelf = self._shelf
-        if shelf.stored_seq < shelf.floor + FLOOR_STEP:
+        if not self._floor_due(now):
             return
+        shelf = self._shelf
+        self._floor_sought = (shelf.stored_seq, now)
         floor = shelf.index.floor(shelf.stored_seq + 1)
         if floor >= shelf.floor + FLOOR_STEP:
             shelf.move_floor(floor)

@@ -10,7 +10,7 @@ import math
 from forebay.brokers.sqlite.heap import LazyHeap
 from forebay.brokers.sqlite.holdings import Holdings
 from forebay.brokers.sqlite.journal import Journal
-from forebay.brokers.sqlite.lane import Chunk
+from forebay.brokers.sqlite.lane_ends import LaneEnds
 from forebay.brokers.sqlite.task_queue import TaskQueue
 from forebay.core.chains import Chains
 from forebay.core.fairness import Shares
@@ -26,6 +26,7 @@ class ReadyIndex:
         self.shares = Shares()
         self.reserves: dict[str, Reserve] = {}  # by task
         self.chains: Chains[int] = Chains(self.journal.undo_by)
+        self.ends = LaneEnds(self.journal)
         self.by_name: dict[str, TaskQueue] = {}
         self.by_number: dict[int, TaskQueue] = {}
         self.holdings = Holdings(self.journal)
@@ -100,39 +101,19 @@ class ReadyIndex:
         for top in (self.later.top(), self.ending.top()):
             if top is not None and top[0] <= now:
                 return True
-        return any(
-            lane.ending_chunks(now) for queue in self.by_number.values() for lane in queue.lanes.values()
-        )
+        return self.ends.soonest() <= now
 
     def ends_due(self, now: float, limit: int) -> list[int]:
         """Return up to `limit` waiting jobs whose end has passed, earliest end first."""
-        chunks = [
-            found
-            for queue in self.by_number.values()
-            for lane in queue.lanes.values()
-            for found in lane.ending_chunks(now)
-        ]
-        chunks.sort(key=lambda found: found[0])
-        for earliest, chunk, begin in chunks:
-            due = self.ending.due(math.nextafter(earliest, -math.inf), limit)
-            if len(due) >= limit:
-                break  # what this chunk holds comes later
-            self._pull(chunk, begin, now)
+        fresh = limit
+        while (soonest := self.ends.soonest()) <= now:
+            if fresh >= limit:
+                due = self.ending.due(math.nextafter(soonest, -math.inf), limit)
+                if len(due) >= limit:
+                    return due  # what the lanes hold comes later
+                fresh = 0
+            fresh += self.ends.pull(now, self.ending)
         return self.ending.due(now, limit)
-
-    def _pull(self, chunk: Chunk, begin: int, now: float) -> None:
-        rest = math.inf
-        for at in range(begin, len(chunk.seqs)):
-            end = chunk.ends[at]
-            if chunk.seqs[at] < 0:
-                continue
-            if end <= now:
-                self.ending.push(end, chunk.seqs[at])
-            elif end < rest:
-                rest = end
-        # A rolled back transaction puts jobs back that this look did not see.
-        self.journal.undo_by(setattr, chunk, "ends_min", chunk.ends_min)
-        chunk.ends_min = rest
 
     def floor(self, default: int) -> int:
         """Return a sequence that no queued job lies below: where a recovery scan may begin."""

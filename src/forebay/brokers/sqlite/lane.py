@@ -11,6 +11,7 @@ from typing import Final
 
 from forebay.brokers.sqlite.heap import LazyHeap
 from forebay.brokers.sqlite.journal import Journal
+from forebay.brokers.sqlite.lane_ends import LaneEnds
 from forebay.core.job import AGEING_S
 
 CHUNK_JOBS: Final = 4096
@@ -42,10 +43,12 @@ class Chunk:
 class Lane:
     """The queued jobs of one task, priority and tenant, in the order of their keys."""
 
-    def __init__(self, priority: int, journal: Journal, ending: LazyHeap) -> None:
+    def __init__(self, priority: int, journal: Journal, ending: LazyHeap, ends: LaneEnds) -> None:
         self.add_s = priority * AGEING_S
         self._journal = journal
         self._ending = ending  # ends of the jobs beside the line and of the lapsed ones
+        self._ends = ends
+        self.soonest = math.inf  # no job in the line ends before; LaneEnds keeps it
         self._chunks: list[Chunk] = []
         self._at = 0  # first job of the first chunk that is still here
         self._last = (-math.inf, -math.inf, -1)  # key, ready_at and sequence of the line's end
@@ -76,6 +79,8 @@ class Lane:
         chunk.ends.append(end)
         if end < chunk.ends_min:
             chunk.ends_min = end
+            if end < self.soonest:
+                self._ends.lower(self, end)
         return True
 
     def extend(self, seqs: list[int], readies: list[float], ends: list[float]) -> bool:
@@ -104,6 +109,8 @@ class Lane:
             chunk.ends.extend(ends[at:until])
             earliest = min(ends[at:until])
             chunk.ends_min = min(chunk.ends_min, earliest)
+            if earliest < self.soonest:
+                self._ends.lower(self, earliest)
             at = until
         return True
 
@@ -305,9 +312,26 @@ class Lane:
                 break
         return nlargest(limit, found)
 
-    def ending_chunks(self, now: float) -> list[tuple[float, Chunk, int]]:
-        """Return (earliest end, chunk, first place) of the chunks that hold an end that has passed."""
-        return [(chunk.ends_min, chunk, at) for chunk, at in self._spans() if chunk.ends_min <= now]
+    def pull_due(self, now: float, into: LazyHeap) -> int:
+        """Push the ends that have passed of the chunk with the earliest; return how many."""
+        pulled, rest = 0, math.inf
+        earliest = min(self._spans(), key=lambda span: span[0].ends_min, default=None)
+        if earliest is not None and earliest[0].ends_min <= now:
+            chunk, begin = earliest
+            for at in range(begin, len(chunk.seqs)):
+                end = chunk.ends[at]
+                if chunk.seqs[at] < 0:
+                    continue
+                if end <= now:
+                    into.push(end, chunk.seqs[at])
+                    pulled += 1
+                elif end < rest:
+                    rest = end
+            # A rolled back transaction puts jobs back that this look did not see.
+            self._journal.undo_by(setattr, chunk, "ends_min", chunk.ends_min)
+            chunk.ends_min = rest
+        self.soonest = min((chunk.ends_min for chunk in self._chunks), default=math.inf)
+        return pulled
 
     def saved(self) -> Callable[[], None]:
         """Return the way back to the present state of the line."""

@@ -130,6 +130,8 @@ class Shelf:
             self.connection.execute("ROLLBACK")
         self.journal.undo()
         self.spans.forget()
+        for queue in self.index.by_number.values():
+            queue.forget_lines()
         if self.index.shares.bounded:
             self.index.shares.recount(held.lease.job.tenant for held in self.running.values())
         for task, reserve in self.index.reserves.items():

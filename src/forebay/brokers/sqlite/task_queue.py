@@ -7,9 +7,11 @@ from forebay.brokers.sqlite.due_lane import DueLane
 from forebay.brokers.sqlite.heap import LazyHeap
 from forebay.brokers.sqlite.journal import Journal
 from forebay.brokers.sqlite.lane import Lane
+from forebay.brokers.sqlite.lane_ends import LaneEnds
+from forebay.brokers.sqlite.line_counts import LineCounts
 from forebay.core.chains import Chains
 from forebay.core.fairness import FairShare, Shares, ahead_among
-from forebay.core.job import AGEING_S, Depth, Job, Line
+from forebay.core.job import AGEING_S, Depth, Job
 from forebay.core.reserve import Reserve
 from forebay.core.standing import LineKey, StandingTurns
 from forebay.core.turns import TENANTS_RANKED_MAX, Key, Order, order_at
@@ -39,6 +41,7 @@ class Common(Protocol):
 
     journal: Journal
     ending: LazyHeap
+    ends: LaneEnds
     shares: Shares
     reserves: dict[str, Reserve]
     chains: Chains[int]
@@ -52,6 +55,7 @@ class TaskQueue:
         self.name = name
         self._journal = index.journal
         self._ending = index.ending
+        self._ends = index.ends
         self._chains = index.chains
         self._shares = index.shares
         self.reserve = index.reserves.setdefault(name, Reserve())
@@ -62,6 +66,7 @@ class TaskQueue:
         self.keyed: dict[int, Spot] = {}  # queued jobs with an ordering key
         self.blocked = LazyHeap()  # those of them that wait for an earlier job of their key, by ready time
         self._turns: StandingTurns | None = None  # made when tenants share
+        self._lines = LineCounts()
         self.paused = self.draining = False
         self.queued = self.scheduled = self.retrying = self.running = self.bytes = 0
         self.jobs = self.dead = 0  # rows, and dead ones among them; stored with the task
@@ -71,14 +76,21 @@ class TaskQueue:
         self._touch((priority, tenant))
         lane = self.lanes.get((priority, tenant))
         if lane is None:
-            by_arrival = self.order is Order.ARRIVAL
-            lane = (Lane if by_arrival else DueLane)(priority, self._journal, self._ending)
+            if self.order is Order.ARRIVAL:
+                lane = Lane(priority, self._journal, self._ending, self._ends)
+            else:
+                lane = DueLane(priority, self._journal, self._ending)
             self._put_lane((priority, tenant), lane)
             # Which kind it is goes by the order, and that may be put back.
             self._journal.undo_by(self._pop_lane, (priority, tenant))
         return lane
 
+    def forget_lines(self) -> None:
+        """Count what stands in the lanes anew: some were put back."""
+        self._lines.forget()
+
     def _touch(self, key: LaneKey) -> None:
+        self._lines.touch(key)
         if self._turns is not None:
             self._turns.touch(key)
 
@@ -89,7 +101,12 @@ class TaskQueue:
 
     def drop_lane(self, key: LaneKey) -> None:
         """Forget a lane: nobody stands in it."""
-        self._journal.undo_by(self._put_lane, key, self._pop_lane(key))
+        lane = self._pop_lane(key)
+        self._journal.undo_by(self._put_lane, key, lane)
+        if isinstance(lane, Lane):
+            self._ends.forget(lane)
+        self._lines.touch(key)
+        self._lines.tidy(len(self.lanes))
 
     def _pop_lane(self, key: LaneKey) -> AnyLane:
         self._tenants[key[1]] -= 1
@@ -155,6 +172,8 @@ class TaskQueue:
         reserved = self.reserve.others_max is not None
         if len(self._tenants) > 1 or self.fair.on or self._shares.bounded or reserved:
             return self._take_in_turns(limit, now)
+        for lane_key in self.lanes:
+            self._touch(lane_key)
         taken = self._take_by_key(self.lanes.values(), limit, now)
         if taken[0]:
             self.fair.charge(next(iter(self._tenants)), None)
@@ -177,11 +196,12 @@ class TaskQueue:
                 self._shares.began(only)
             for lane_key in self.lanes:
                 if lane_key[1] == only:
-                    turns.touch(lane_key)
+                    self._touch(lane_key)
             return out, odd
         out, odd = list[int](), list[int]()
         while len(out) < limit and (key := turns.next()) is not None:
             odd += self.lanes[key].take(1, now, None, out)
+            self._lines.touch(key)
             turns.granted(key, out[-1])
         return out, odd
 
@@ -249,12 +269,8 @@ class TaskQueue:
 
     def depth(self) -> Depth:
         """Return the counts as they are now."""
-        lines: dict[int, Line] = {}
-        for (priority, _), lane in self.lanes.items():
-            if (at := lane.oldest_at()) is not None:
-                known = lines.get(priority, Line(priority, 0, at))
-                lines[priority] = Line(priority, known.queued + len(lane), min(known.oldest_at, at))
-        oldest = [line.oldest_at for line in lines.values()]
+        lines = self._lines.read(self.lanes)
+        oldest = [line.oldest_at for line in lines]
         if (first := self.blocked.top()) is not None:
             oldest.append(first[0])
         return Depth(
@@ -267,7 +283,7 @@ class TaskQueue:
             paused=self.paused,
             dead=self.dead,
             draining=self.draining,
-            lines=tuple(line for _, line in sorted(lines.items())),
+            lines=lines,
         )
 
     def saved(self) -> Callable[[], None]:
