@@ -8,6 +8,8 @@ from forebay.errors import ForebayError, MalformedError, TooLargeError
 from forebay.server.asking import Heads, content_length
 from forebay.server.limits import BODY_TIMEOUT_S, DISCARD_BYTES_MAX, DISCARD_S
 from forebay.server.problems import BodyTimeoutError, ClientGoneError, problem_body, problem_headers
+from forebay.server.started import Started
+from forebay.server.whole import CLOSE, is_here
 
 Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
@@ -15,12 +17,11 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
-CLOSE = (b"connection", b"close")
 _DRAINED_BY_SERVER_B = 64 * 1024  # an unread body up to this size does not cost the connection
 
 
 class _Alarm:
-    """asyncio.timeout at a third of its price: every submission sets one and nearly none rings."""
+    """asyncio.timeout at a third of its price: every body that is still on its way sets one, and few ring."""
 
     __slots__ = ("_handle", "_rang", "_task")
 
@@ -64,7 +65,7 @@ class Body:
         if self.length is not None and self.length > limit:
             raise too_large(limit)
         self.started = True
-        alarm = _Alarm(BODY_TIMEOUT_S)
+        alarm = None if is_here(self._receive) else _Alarm(BODY_TIMEOUT_S)
         try:
             message = await self._receive()
             if message["type"] == "http.request" and not message.get("more_body"):
@@ -73,11 +74,12 @@ class Body:
             else:
                 body = await self._read_on(message, limit)
         except asyncio.CancelledError:
-            if alarm.is_mine():
+            if alarm is not None and alarm.is_mine():
                 raise BodyTimeoutError(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
             raise
         finally:
-            alarm.off()
+            if alarm is not None:
+                alarm.off()
         if len(body) > limit:
             raise too_large(limit)
         if self.length is not None and len(body) != self.length:
@@ -148,6 +150,9 @@ def too_large(limit: int) -> TooLargeError:
 async def answer(send: Send, status: int, body: bytes, headers: Headers) -> None:
     """Send one whole answer."""
     headers.append((b"content-length", b"%d" % len(body)))
+    started = getattr(send, "__self__", None)
+    if type(started) is Started and started.answer(status, headers, body):
+        return
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from forebay.core.quota import Quota
 from forebay.errors import (
     ForbiddenError,
     ForebayError,
@@ -13,9 +12,9 @@ from forebay.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from forebay.server.access import ADMIN_PLANE, TENANT_HEADER, challenge, rate_fields, route_of
+from forebay.server.access import ADMIN_PLANE, TENANT_HEADER, challenge, route_of
 from forebay.server.amend import Amender
-from forebay.server.answer import CLOSE, Body, Headers, Receive, Send, answer_problem
+from forebay.server.answer import Body, Headers, Receive, Send, answer_problem
 from forebay.server.asking import Doorman, Heads, Scope, media_type, query_of
 from forebay.server.blobs import BlobDesk
 from forebay.server.budgets import forget_budget, name_budget
@@ -31,6 +30,7 @@ from forebay.server.pressure import Pressure
 from forebay.server.problems import ClientGoneError, InternalError
 from forebay.server.schema import compile_checks
 from forebay.server.show import Shower
+from forebay.server.started import Started
 from forebay.server.submit import Submitter
 from forebay.server.waiters import Waiters
 
@@ -74,7 +74,7 @@ class Door:
             await _other(scope, receive, send)
             return
         body: Body | None = None
-        started = _Started(send, self.front)
+        started = Started(send, self.front)
         try:
             heads = self._doorman.check(scope)
             path: str = scope["path"]
@@ -174,16 +174,14 @@ class Door:
             self._cold = cold_routes(self.front, self._pressure)
         return self._cold
 
-    async def _behind(self, scope: Scope, receive: Receive, started: "_Started") -> None:
+    async def _behind(self, scope: Scope, receive: Receive, started: Started) -> None:
         cold = self.warm()
         if scope["method"] == "HEAD":
             await cold({**scope, "method": "GET"}, receive, _without_body(started.send))
         else:
             await cold(scope, receive, started.send)
 
-    async def _refuse(
-        self, error: ForebayError, body: Body | None, scope: Scope, started: "_Started"
-    ) -> None:
+    async def _refuse(self, error: ForebayError, body: Body | None, scope: Scope, started: Started) -> None:
         if started.yes:
             return
         extra: Headers = []
@@ -210,29 +208,6 @@ class AdminDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         await self._door({**scope, ADMIN_PLANE: True}, receive, send)
-
-
-class _Started:
-    """Remembers whether an answer was begun. While the server drains every answer ends its connection, so
-    that none is open, with a request on its way, when the server goes."""
-
-    __slots__ = ("_front", "_send", "quota", "yes")
-
-    def __init__(self, send: Send, front: Front) -> None:
-        self._send = send
-        self._front = front
-        self.quota: Quota | None = None  # of the caller: every answer tells what is left of its rates
-        self.yes = False
-
-    async def send(self, message: Any) -> None:
-        if not self.yes:
-            self.yes = True
-            if self.quota is not None:
-                fields = rate_fields(self.quota, now=self._front.clock.now())
-                message = {**message, "headers": [*message["headers"], *fields]}
-            if self._front.lifecycle.draining and CLOSE not in message["headers"]:
-                message = {**message, "headers": [*message["headers"], CLOSE]}
-        await self._send(message)
 
 
 def _without_body(send: Send) -> Send:

@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -45,7 +46,10 @@ _TWICE = (("authorization", "was sent twice"),)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _HIDDEN_IN_PATH = re.compile(rb"%2f|%5c|%00", re.IGNORECASE)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES = frozenset({b"none", b"same-origin"})
+_PLAIN_ENCODINGS = frozenset({b"identity", b""})
 _HOSTS_CACHED_MAX = 64
+_TYPES_CACHED_MAX = 64
 VALUE_SHOWN_MAX = 60  # characters of a value that a message repeats
 TASKS_NAMED_MAX = 10  # in a message
 _JSON_CHARSETS = frozenset({"", "utf-8", "utf8", "us-ascii"})
@@ -140,7 +144,7 @@ def _check_intent(heads: Heads) -> None:
     origin = heads.get(b"origin")
     if origin is not None and origin.partition(b"://")[2] != heads.get(b"host"):
         raise CrossOriginError
-    if heads.get(b"sec-fetch-site", b"none") not in {b"none", b"same-origin"}:
+    if heads.get(b"sec-fetch-site", b"none") not in _OWN_SITES:
         raise CrossOriginError
     expect = heads.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
@@ -152,11 +156,14 @@ def media_type(heads: Heads) -> str:
 
     Raises MediaTypeError for an encoded body and for a charset other than UTF-8.
     """
-    if heads.get(b"content-encoding", b"identity").strip().lower() not in {b"identity", b""}:
+    if heads.get(b"content-encoding", b"identity").strip().lower() not in _PLAIN_ENCODINGS:
         raise MediaTypeError("encoded bodies are not taken: send it without Content-Encoding")
     value = heads.get(b"content-type")
-    if value is None:
-        return ""
+    return "" if value is None else _media_type(value)
+
+
+@lru_cache(maxsize=_TYPES_CACHED_MAX)
+def _media_type(value: bytes) -> str:
     kind, _, params = value.decode("latin-1").lower().partition(";")
     for param in params.split(";"):
         name, _, text = param.strip().partition("=")

@@ -51,7 +51,7 @@ class Pressure:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._tasks = {name: TaskPressure(front.arrivals[name]) for name in front.tasks}
-        self._live = False  # the engine knows its load without IO
+        self.live = False  # the engine knows its load without IO
 
     def load(self, task: str, *, now: float) -> Load:
         """Return what the task holds, exact where the engine knows it, else as last read."""
@@ -261,14 +261,14 @@ class Pressure:
     async def refresh(self, tasks: Sequence[str], *, now: float) -> None:
         """Read the depth of engines that cannot know it without IO, at most every DEPTH_FRESH_S."""
         broker = self._front.broker
-        if self._live:
+        if self.live:
             return
         for task in tasks:
             own = self._tasks[task]
             if now - own.depth_at < DEPTH_FRESH_S:
                 continue
             if broker.load_now(task, now=now) is not None:
-                self._live = True
+                self.live = True
                 return
             own.depth_at = now
             own.depth = await broker.depth(task, now=now)

@@ -28,28 +28,32 @@ async def written(front: Front, verb: Awaitable[T]) -> T:
     """
     try:
         result = await verb
-    except StoreBrokenError as error:
-        front.lifecycle.store_failed(error, now=front.clock.now())
-        if front.on_store_broken is not None:
-            front.on_store_broken(error)
-        raise
-    except StoreUnavailableError as error:
-        front.lifecycle.store_failed(error, now=front.clock.now())
-        if error.retry_after_s is None:
-            error.retry_after_s = UNKNOWN_RETRY_S
-        raise
-    except ForebayError:
-        raise
     except Exception as error:
-        front.log.exception("store_write_failed", error=type(error).__name__)
+        told = _told(front, error)
+        raise told from told.__cause__
+    front.lifecycle.store_worked()
+    return result
+
+
+def _told(front: Front, error: Exception) -> ForebayError:
+    """Return what a caller is told of a write that failed; readiness hears of it."""
+    if not isinstance(error, ForebayError):
+        front.log.exception("store_write_failed", error=type(error).__name__)  # noqa: LOG004 - called by handlers
         unknown = StoreUnavailableError(
             "the write failed and its outcome is not known: repeat it with the same idempotency key",
             retry_after_s=UNKNOWN_RETRY_S,
         )
-        front.lifecycle.store_failed(unknown, now=front.clock.now())
-        raise unknown from error
-    front.lifecycle.store_worked()
-    return result
+        unknown.__cause__ = error
+        error = unknown
+    if isinstance(error, StoreBrokenError):
+        front.lifecycle.store_failed(error, now=front.clock.now())
+        if front.on_store_broken is not None:
+            front.on_store_broken(error)
+    elif isinstance(error, StoreUnavailableError):
+        front.lifecycle.store_failed(error, now=front.clock.now())
+        if error.retry_after_s is None:
+            error.retry_after_s = UNKNOWN_RETRY_S
+    return error
 
 
 async def store(front: Front, jobs: Sequence[Job], *, now: float) -> list[Receipt]:
@@ -57,16 +61,14 @@ async def store(front: Front, jobs: Sequence[Job], *, now: float) -> list[Receip
 
     What the gate let in is counted here, by what became of it: only a stored job was accepted.
     """
-
-    async def enqueue() -> list[Receipt]:  # the engine may refuse as it is called
-        return await front.broker.enqueue(jobs, now=now)
-
     try:
-        receipts = await written(front, enqueue())
-    except ForebayError as error:
+        receipts = await front.broker.enqueue(jobs, now=now)
+    except Exception as error:
+        told = _told(front, error)
         for task, count in Counter([job.task for job in jobs]).items():
-            front.meters.for_task(task).refused(error.code, count)
-        raise
+            front.meters.for_task(task).refused(told.code, count)
+        raise told from told.__cause__
+    front.lifecycle.store_worked()
     count_receipts(front, jobs, receipts, now=now)
     return receipts
 
@@ -74,18 +76,18 @@ async def store(front: Front, jobs: Sequence[Job], *, now: float) -> list[Receip
 def count_receipts(front: Front, jobs: Sequence[Job], receipts: Sequence[Receipt], *, now: float) -> None:
     """Count what the engine answered to submissions."""
     _count_arrivals(front, jobs, now)
-    first = jobs[0].task
+    first, stored = jobs[0].task, Verdict.STORED
     fresh = 0
-    for job, receipt in zip(jobs, receipts, strict=True):
-        if receipt.verdict is Verdict.STORED and job.task == first:
+    for job, (verdict, _, _) in zip(jobs, receipts, strict=True):
+        if verdict is stored and job.task == first:
             fresh += 1
             continue
         meter = front.meters.for_task(job.task)
-        if receipt.verdict is Verdict.STORED:
+        if verdict is stored:
             meter.admitted(1)
-        elif receipt.verdict is Verdict.REPLAYED:
+        elif verdict is Verdict.REPLAYED:
             meter.replayed(1)
-        elif receipt.verdict is Verdict.JOINED:
+        elif verdict is Verdict.JOINED:
             meter.joined(1)
         else:
             meter.refused(IdempotencyConflictError.code, 1)

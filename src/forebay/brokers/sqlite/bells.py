@@ -63,7 +63,7 @@ class Bells:
 
     def ring(self, tasks: Iterable[str]) -> None:
         """Ring every doorbell for each task."""
-        for doorbell in list(self._doorbells.values()):
+        for doorbell in tuple(self._doorbells.values()):
             for task in tasks:
                 _call(doorbell, task)
 

@@ -86,14 +86,13 @@ class Committer:
         future: asyncio.Future[list[Receipt]] = self._loop.create_future()
         try:
             self._check_open()
-            self._check_room()
+            came_at = self._clock.now()
+            self._check_room(came_at)
             weights = weigh(jobs)
         except Exception as error:
             future.set_exception(error)
             return future
-        self.pending.add_enqueue(
-            Enqueue(jobs, now, future, weights, tenants=weigh_tenants(jobs)), self._clock.now()
-        )
+        self.pending.add_enqueue(Enqueue(jobs, now, future, weights, came_at, weigh_tenants(jobs)))
         if self.bells.has_doorbells:
             self.bells.ring(weights)
         self._wake()
@@ -155,8 +154,7 @@ class Committer:
         if self._closed:
             raise StoreUnavailableError("the store is closed")
 
-    def _check_room(self) -> None:
-        now = self._clock.now()
+    def _check_room(self, now: float) -> None:
         if now < self._full_until:
             raise StoreFullError(f"the disk of {self._path} is full", retry_after_s=FULL_RETRY_S)
         late = self.pending.overload(now)

@@ -31,6 +31,9 @@ class Op:
 
 def weigh(jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
     """Return jobs and bytes of each task among `jobs`."""
+    if len(jobs) == 1:
+        (only,) = jobs
+        return {only.task: (1, len(only.payload) + len(only.metadata))}
     if len({job.task for job in jobs}) == 1:
         size = sum([len(job.payload) + len(job.metadata) for job in jobs])
         return {jobs[0].task: (len(jobs), size)}
@@ -43,7 +46,7 @@ def weigh(jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
 
 def weigh_tenants(jobs: Sequence[Job]) -> dict[str, Held]:
     """Return jobs and bytes of each tenant among `jobs`; nothing when none of them has a name."""
-    if {job.tenant for job in jobs} == {""}:
+    if {job.tenant for job in jobs} == _NAMELESS:
         return _NO_TENANTS
     weights: dict[str, Held] = {}
     for job in jobs:
@@ -52,6 +55,7 @@ def weigh_tenants(jobs: Sequence[Job]) -> dict[str, Held]:
     return weights
 
 
+_NAMELESS: Final = {""}
 _NO_TENANTS: Final[dict[str, Held]] = {}
 
 
@@ -63,13 +67,8 @@ class Enqueue:
     now: float
     future: "asyncio.Future[Any]"
     weights: dict[str, tuple[int, int]]  # jobs and bytes of each task
-    since: float = 0.0
-    tenants: dict[str, Held] = field(default_factory=dict[str, Held])  # unless all are without a name
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its jobs."""
-        return sum([size for _, size in self.weights.values()])
+    since: float  # when it came
+    tenants: dict[str, Held]  # jobs and bytes of each; empty when all are without a name
 
 
 @dataclass(slots=True, eq=False)
@@ -154,12 +153,12 @@ class Pending:
     def __bool__(self) -> bool:
         return bool(self.early or self._enqueues or self.later or self._alone)
 
-    def add_enqueue(self, op: Enqueue, now: float) -> None:
+    def add_enqueue(self, op: Enqueue) -> None:
         """Let a submission wait."""
-        op.since = now
         self._enqueues.append(op)
-        self.bytes += op.bytes + CACHED_JOB_BYTES * len(op.jobs)
+        self.bytes += CACHED_JOB_BYTES * len(op.jobs)
         for task, (more, more_b) in op.weights.items():
+            self.bytes += more_b
             jobs, size = self._waiting.get(task, (0, 0))
             self._waiting[task] = (jobs + more, size + more_b)
         for tenant, held in op.tenants.items():
@@ -241,8 +240,9 @@ class Pending:
         return taken
 
     def _unweigh(self, op: Enqueue) -> None:
-        self.bytes -= op.bytes + CACHED_JOB_BYTES * len(op.jobs)
+        self.bytes -= CACHED_JOB_BYTES * len(op.jobs)
         for task, (less, less_b) in op.weights.items():
+            self.bytes -= less_b
             jobs, size = self._waiting[task]
             if jobs == less:
                 del self._waiting[task]

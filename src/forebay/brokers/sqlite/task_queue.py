@@ -245,7 +245,7 @@ class TaskQueue:
         """Return about how many queued jobs of the task come before this one: core.book.Book.position."""
         key = order_at(self.order, ready_at, job.deadline_at) + job.priority * AGEING_S
         if len(self._tenants) == 1 and job.tenant in self._tenants:
-            ahead = sum(lane.ahead_of(key, seq) for lane in self.lanes.values())
+            ahead = sum([lane.ahead_of(key, seq) for lane in self.lanes.values()])
         else:
             ahead = self._ahead_among_tenants(seq, job, key)
         if seq in self.blocked.keys and job.ordering_key is not None:
