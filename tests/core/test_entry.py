@@ -2,9 +2,12 @@
 
 import pytest
 
+from forebay.core import entry
 from forebay.core.admission import Reason, Rejected
-from forebay.core.entry import MARGIN_SHARE, NO_WORKER_S, Asked, look
-from forebay.core.requests import Request, RequestPolicy
+from forebay.core.basin import Asked
+from forebay.core.entry import MARGIN_SHARE, NO_WORKER_S, look
+from forebay.core.job import Job
+from forebay.core.requests import End, Request, RequestPolicy
 from forebay.core.shedding import RETRY_MAX_S, SPREAD_SHARE
 from tests.core.serving import POLICY, RequestRig
 from tests.sim.rig import a_spec
@@ -190,3 +193,52 @@ def test_async_handlers_run_beside_each_other():
 
 def test_a_policy_with_everything_for_requests_leaves_the_jobs_what_is_over():
     assert RequestPolicy(jobs_share=0.0).jobs_share == 0.0
+
+
+def asked_of(rig, deadline_s=0.2):
+    """What is known of the next request of the rig before its body has come."""
+    job = Job("next", "t", b"1", rig.now, rig.now, 5, 2, None, rig.now + deadline_s, "")
+    return job, Asked(job.task, job.tenant, job.priority, job.size, job.created_at, job.deadline_at)
+
+
+def test_a_request_whose_body_came_with_its_head_is_judged_once(monkeypatch):
+    rig = a_busy_rig()
+    job, asked = asked_of(rig)
+    assert look(rig.d.hand, asked, now=rig.now, jitter=0.5) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "_judge", None)
+        assert isinstance(entry.admit(rig.d.hand, job, now=rig.now + 0.001, jitter=0.5), Request)
+    assert rig.d.hand.basin.looked is None, "it stands for one request"
+
+
+@pytest.mark.parametrize("since", ["time", "another one", "another size"])
+def test_a_look_does_not_stand_for_long_nor_for_others(since, monkeypatch):
+    rig = a_busy_rig()
+    job, asked = asked_of(rig)
+    judged, judge = [], entry._judge
+    assert look(rig.d.hand, asked, now=rig.now, jitter=0.5) is None
+    if since == "another one":
+        rig.offer()
+    monkeypatch.setattr(
+        entry, "_judge", lambda hand, asked, **told: judged.append(asked) or judge(hand, asked, **told)
+    )
+    now = rig.now + (0.01 if since == "time" else 0.0)
+    if since == "another size":
+        job = job._replace(payload=job.payload + b" ")
+    entry.admit(rig.d.hand, job, now=now, jitter=0.5)
+    assert len(judged) == 1
+
+
+def test_who_was_to_make_room_and_has_gone_is_looked_for_anew():
+    rig = RequestRig(policy=POLICY)
+    rig.ask()
+    for _ in range(10):
+        rig.offer(tenant="loud")
+    basin = rig.d.hand.basin
+    job, asked = asked_of(rig)
+    assert look(rig.d.hand, asked, now=rig.now, jitter=0.5) is None
+    victim = basin.looked.victim
+    assert victim is not None
+    basin.end(victim, End.GONE)
+    assert isinstance(entry.admit(rig.d.hand, job, now=rig.now, jitter=0.5), Request)
+    assert [ended.end for ended in basin.take_ended()] == [End.GONE]

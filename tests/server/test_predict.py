@@ -11,7 +11,7 @@ from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
 from forebay.ports.requests import Held
 from forebay.server.live import Hub
-from forebay.server.predict import DEADLINE_MAX_S
+from forebay.server.way_in import DEADLINE_MAX_S
 from tests.conformance.engines import StandingClock
 from tests.server.doors import CLIP, a_front, admissions, call, condemn
 

@@ -2,12 +2,41 @@
 
 import heapq
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from forebay.core.job import Job, JobError, Lease
 from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
 from forebay.core.share import Share
 
+LOOK_STANDS_S = 0.002  # a request whose body comes with its head is not judged twice
 RATE_S = 0.5  # the time a rate of arrivals stands for
+
+
+class Asked(NamedTuple):
+    """What is known of a request before its body is read."""
+
+    task: str
+    tenant: str
+    priority: int
+    size_b: int
+    created_at: float
+    deadline_at: float
+
+
+class Looked(NamedTuple):
+    """The last look at a request that would be let in, with what would come of it."""
+
+    asked: Asked
+    at: float
+    victim: Request | None
+    probe: bool
+
+    def stands_for(self, asked: Asked, *, now: float) -> bool:
+        """Say whether this request needs no other look: nobody else came or was looked at since, and if one
+        was to make room, it still waits."""
+        if asked != self.asked or not 0.0 <= now - self.at <= LOOK_STANDS_S:
+            return False
+        return self.victim is None or (self.victim.end is None and self.victim.tag is None)
 
 
 class Basin:
@@ -27,6 +56,7 @@ class Basin:
         ] = {}  # requests that come: (when looked at, a second), by task
         self.refused_at: dict[str, float] = {}  # when one was last refused for its deadline, by task
         self.booked: dict[str, float] = {}  # until when refused callers were told to come back, by task
+        self.looked: Looked | None = None
         self.dry_at: float | None = None  # since when requests find no replica
         self._due: list[tuple[float, int, Request]] = []  # heap
         self._seq = 0

@@ -4,10 +4,8 @@ What is let in is expected to be done in time. So a reservoir is as deep as the 
 of the moment, and no bound has to be found by anybody.
 """
 
-from typing import NamedTuple
-
 from forebay.core.admission import Offer, Reason, Rejected
-from forebay.core.basin import Basin
+from forebay.core.basin import Asked, Basin, Looked
 from forebay.core.feasibility import Foretold, foretell
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.job import PRIORITY_NORMAL, Job
@@ -24,25 +22,16 @@ NO_WORKER_RETRY_S = 2.0
 SHED_MAX = 8  # requests that one more urgent may push out
 
 
-class Asked(NamedTuple):
-    """What is known of a request before its body is read."""
-
-    task: str
-    tenant: str
-    priority: int
-    size_b: int
-    created_at: float
-    deadline_at: float
-
-
 def look(hand: Hand, asked: Asked, *, now: float, jitter: float) -> Rejected | None:
     """Return why this request would be refused, None when it would be let in. Nothing is taken in.
 
     `jitter` in [0, 1) spreads refused callers.
     """
-    verdict, _, _ = _judge(hand, asked, now=now, jitter=jitter)
+    verdict, victim, probe = _judge(hand, asked, now=now, jitter=jitter)
     if verdict is not None:
         hand.basin.came(asked.task, now=now)
+    else:
+        hand.basin.looked = Looked(asked, now, victim, probe)
     return verdict
 
 
@@ -51,7 +40,11 @@ def admit(hand: Hand, job: Job, *, now: float, jitter: float) -> Request | Rejec
     basin = hand.basin
     assert job.deadline_at is not None
     asked = Asked(job.task, job.tenant, job.priority, job.size, job.created_at, job.deadline_at)
-    refused, victim, probe = _judge(hand, asked, now=now, jitter=jitter)
+    looked, basin.looked = basin.looked, None
+    if looked is not None and looked.stands_for(asked, now=now):
+        refused, victim, probe = None, looked.victim, looked.probe
+    else:
+        refused, victim, probe = _judge(hand, asked, now=now, jitter=jitter)
     basin.came(job.task, now=now)
     if refused is not None:
         return refused
@@ -152,9 +145,10 @@ def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) 
 
 def _no_worker(hand: Hand, now: float) -> Rejected | None:
     basin = hand.basin
-    if any(replica.open for replica in hand.replicas.values()):
-        basin.dry_at = None
-        return None
+    for replica in hand.replicas.values():
+        if replica.open:
+            basin.dry_at = None
+            return None
     if basin.dry_at is None:
         basin.dry_at = now
     if now - basin.dry_at < NO_WORKER_S:

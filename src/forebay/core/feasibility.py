@@ -36,13 +36,15 @@ def foretell(
     each_s = fit.run_s(1)
     if each_s is None:
         return None
-    offsets = sorted(
+    offsets = [
         in_s
         for replica in hand.replicas.values()
         if replica.open and (in_s := free_in(replica, now)) is not None
-    )
+    ]
     if not offsets:
         return None
+    if len(offsets) > 1:
+        offsets.sort()
     if spec.concurrency > 1:
         return _beside(hand, task, ahead, others_s, each_s)
     if spec.batch_max > 1:

@@ -67,6 +67,7 @@ class LiveFit(ServiceFit):
         self._w *= KEPT
         self._n *= KEPT
         self._nn *= KEPT
+        self._told.clear()
         self.deviation_s *= scale
 
 

@@ -11,9 +11,10 @@ class ServiceFit:
     which is the cautious side for smaller runs and what a model's owner expects for larger ones.
     """
 
-    __slots__ = ("_n", "_nn", "_nt", "_t", "_w", "deviation_s", "runs")
+    __slots__ = ("_n", "_nn", "_nt", "_t", "_told", "_w", "deviation_s", "runs")
 
     def __init__(self) -> None:
+        self._told: dict[int, float] = {}  # by items, since the last observation: it is asked much more often
         self._w = self._n = self._nn = self._t = self._nt = 0.0
         self.deviation_s = 0.0
         self.runs = 0
@@ -30,11 +31,16 @@ class ServiceFit:
         self._t = self._t * FADE + took_s
         self._nt = self._nt * FADE + items * took_s
         self.runs += 1
+        self._told.clear()
 
     def run_s(self, items: int) -> float | None:
         """Return the expected seconds of a run of `items`, None before the first observation."""
-        if self.runs == 0:
-            return None
+        told = self._told.get(items)
+        if told is None and self.runs:
+            told = self._told[items] = self._law(items)
+        return told
+
+    def _law(self, items: int) -> float:
         spread = self._w * self._nn - self._n * self._n
         if spread > 1e-3 * self._nn * self._w:
             each = max(0.0, (self._w * self._nt - self._n * self._t) / spread)

@@ -6,9 +6,10 @@ from typing import Protocol
 
 from forebay.core import answering, serving
 from forebay.core.admission import Rejected
+from forebay.core.basin import Asked
 from forebay.core.degraded import FALLBACK
 from forebay.core.dispatcher import Dispatcher
-from forebay.core.entry import Asked, admit, expected_wait_s, look
+from forebay.core.entry import admit, expected_wait_s, look
 from forebay.core.job import Job
 from forebay.core.requests import End, Ended, Request
 from forebay.node.facts import LaneFacts
@@ -52,7 +53,7 @@ class LaneRequests:
             self._on_end[verdict.seq] = on_end
             alarm_at = self._alarm_at()
             late = alarm_at is None or verdict.deadline_at < alarm_at
-            if late or serving.could_start(hand, job.task, now):
+            if not self._turn_comes and (late or serving.could_start(hand, job.task, now)):
                 self._turn_soon()
         if hand.basin.ended:  # they made room
             self.tell()

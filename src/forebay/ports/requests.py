@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from forebay.core.admission import Rejected
-from forebay.core.entry import Asked
+from forebay.core.basin import Asked
 from forebay.core.job import Job
 from forebay.core.requests import Ended, Request
 

@@ -17,7 +17,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
-_DRAINED_BY_SERVER_B = 64 * 1024  # an unread body up to this size does not cost the connection
+DRAINED_BY_SERVER_B = 64 * 1024  # an unread body up to this size does not cost the connection
 
 
 class _Alarm:
@@ -137,7 +137,7 @@ class Body:
         """Whether so much is unread that the connection must be closed after the answer."""
         if self.read_all:
             return False
-        return self.expects_continue or self.length is None or self.length > _DRAINED_BY_SERVER_B
+        return self.expects_continue or self.length is None or self.length > DRAINED_BY_SERVER_B
 
 
 def too_large(limit: int) -> TooLargeError:

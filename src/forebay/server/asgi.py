@@ -4,6 +4,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from forebay.core.requests import Ended
 from forebay.errors import (
     ForbiddenError,
     ForebayError,
@@ -23,6 +24,7 @@ from forebay.server.caller import LOCAL, set_caller
 from forebay.server.cold import cold_routes
 from forebay.server.events import Events
 from forebay.server.front import Front
+from forebay.server.hatch import Hatch
 from forebay.server.links import BEARER, is_link
 from forebay.server.live import Hub
 from forebay.server.predict import Predictor
@@ -33,6 +35,7 @@ from forebay.server.show import Shower
 from forebay.server.started import Started
 from forebay.server.submit import Submitter
 from forebay.server.waiters import Waiters
+from forebay.server.way_in import WayIn
 
 _JOBS = "/v1/jobs"
 _PREDICT = "/v1/predict/"
@@ -62,7 +65,9 @@ class Door:
         self._amender = Amender(front, pressure, checks)
         self._bulk = Bulk(front, pressure, self._submitter)
         self._blobs = BlobDesk(front)
-        self._predictor = Predictor(front, pressure, self._submitter, checks, self._blobs)
+        way_in = WayIn(front, pressure, self._submitter.references, checks)
+        self._predictor = Predictor(front, way_in, self._submitter, self._blobs)
+        self.hatch = Hatch(front, self._doorman, way_in, self.answer_ended)
         self._shower = Shower(front, pressure, self.waiters, self._blobs)
         self._pressure = pressure
         self._events = events
@@ -115,6 +120,16 @@ class Door:
                 "request_failed", route=route_of(scope["path"]), error=type(error).__name__
             )
             await self._refuse(InternalError(), body, scope, started)
+
+    async def answer_ended(self, ended: Ended, heads: Heads, scope: Scope, send: Send) -> None:
+        """Write the answer of a request that the hatch took. Never raises for what a client did."""
+        started = Started(send, self.front)
+        try:
+            await self._predictor.answer(ended, heads, started.send)
+        except ClientGoneError:
+            return
+        except ForebayError as error:
+            await self._refuse(error, None, scope, started)
 
     async def _post(self, scope: Scope, heads: Heads, body: Body, receive: Receive, send: Send) -> None:
         if scope["query_string"]:

@@ -96,6 +96,10 @@ class Doorman:
             _check_intent(heads)
         return heads
 
+    def knows(self, host: bytes | None) -> bool:
+        """Say whether a request was answered for this host before."""
+        return host is not None and self._known.get(host) is True
+
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None:
             if http_version == "1.0":

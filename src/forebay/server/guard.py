@@ -7,13 +7,16 @@ import asyncio
 import re
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from forebay.errors import ForebayError, MalformedError
+from forebay.server import limits
 from forebay.server.front import Front
+from forebay.server.hatch import ADDRESS, Exchange, Hatch
 from forebay.server.limits import HEADERS_BYTES_MAX, HEADERS_MAX, HEADERS_TIMEOUT_S, PATH_BYTES_MAX
 from forebay.server.one_write import OneWrite
+from forebay.server.predict import LET_BY
 from forebay.server.problems import (
     BodyTimeoutError,
     HeadersTooLargeError,
@@ -41,6 +44,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     head_at: float | None = None
     answered_at: float | None = None
+    hatch: Hatch | None = None  # answers plain requests on their connection
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,6 +52,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._half_closed = False
         self._refusal: ForebayError | None = None
+        self._exchange: Exchange | None = None  # the last one; at most one is open
+        self._idle_at: float | None = None  # since when all was answered, None while something is to be
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first head."""
@@ -59,6 +65,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Count what belongs to a head."""
         if self._refusal is not None:
             return
+        self._idle_at = None
         if self._in_head:
             if self.head_at is None:
                 self.head_at = self.loop.time()
@@ -77,7 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """
         self._in_head = False
         self._head_bytes = 0
-        self.head_at = None
+        self.head_at = self._idle_at = None
         if len(self.url) > PATH_BYTES_MAX:
             self._refusal = UriTooLongError(
                 f"more than {PATH_BYTES_MAX} bytes of address", limit=PATH_BYTES_MAX
@@ -88,7 +95,36 @@ class GuardedProtocol(HttpToolsProtocol):
             raise HeadRefused
         if self.url[:1] != b"/":
             self._check_authority()
-        super().on_headers_complete()
+        if self.transport.is_closing():  # the last answer was given: what was sent after it is not begun
+            raise HeadRefused
+        if not self._begin_exchange():
+            super().on_headers_complete()
+
+    def _begin_exchange(self) -> bool:
+        """Have the hatch take this request, if it is plain and nothing before it waits for its answer."""
+        before: Any = self.cycle
+        if self.hatch is None or not self.url.startswith(ADDRESS) or self.flow.write_paused:
+            return False
+        if before is not None and not before.response_complete:
+            return False
+        parser: Any = self.parser
+        if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+            return False
+        if not parser.should_keep_alive():
+            return False
+        exchange = self._exchange = self.hatch.begin(self)
+        if exchange is None:
+            return False
+        self.cycle = cast("Any", exchange)
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body has come."""
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.take(body)
+        else:
+            super().on_body(body)
 
     def _check_authority(self) -> None:
         """An address that names a host wins over the Host header, so the two must be one."""
@@ -102,7 +138,59 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """What comes next is another head."""
         self._in_head = True
+        cycle: Any = self.cycle
+        if type(cycle) is Exchange:
+            cycle.whole()
+        else:
+            super().on_message_complete()
+            cycle.more_body = False  # also of a request that was answered before its body had come
+        if cycle is not None and cycle.response_complete:
+            self._idle_at = self.loop.time()
+
+    def take_long_way(self, exchange: Exchange, body: bytes) -> None:
+        """Have the application answer a whole request that an exchange began."""
+        self._exchange = self.cycle = cast("Any", None)
+        scope: Any = self.scope
+        scope[LET_BY] = exchange.asked
+        super().on_headers_complete()
+        super().on_body(body)
         super().on_message_complete()
+
+    def answer_with(self, exchange: Exchange, app: Any) -> None:
+        """Have an ASGI application write the answer of an exchange."""
+        cycle = RequestResponseCycle(
+            scope=cast("Any", {"type": "http", "method": "POST"}),
+            transport=exchange.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=exchange.keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.more_body = False
+        newest: Any = self.cycle
+        if newest is exchange:
+            self.cycle = cycle
+        self._start(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or was let go."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.gone()
+        newest: Any = self.cycle
+        if newest is exchange:
+            self.cycle = cast("Any", None)
+        super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has said all it will say: a whole request is answered all the same."""
@@ -125,9 +213,16 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """After the last answer to a client that has ended its side the connection ends."""
-        super().on_response_complete()
+        self.server_state.total_requests += 1
         cycle: Any = self.cycle
-        if self._half_closed and cycle.response_complete and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start(*self.pipeline.pop())
+        else:
+            self._idle_at = self.loop.time()
+        if self._half_closed and (cycle is None or cycle.response_complete):
             self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -152,6 +247,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def overdue(self, now: float) -> ForebayError | None:
         """Return why the connection should end now, None while it is in time."""
+        if self._idle_at is not None and now - self._idle_at > self.timeout_keep_alive:
+            self.transport.close()
+            return None
         if self.head_at is not None:
             if now - self.head_at > HEADERS_TIMEOUT_S:
                 return BodyTimeoutError(f"the headers did not arrive within {HEADERS_TIMEOUT_S:.0f} s")
@@ -164,6 +262,14 @@ class GuardedProtocol(HttpToolsProtocol):
         elif now - self.answered_at > _UNREAD_BODY_S:
             return BodyTimeoutError("the body went on after the answer")
         return None
+
+    def end_slow_body(self, now: float) -> None:
+        """Refuse the exchange whose body did not come within BODY_TIMEOUT_S."""
+        exchange = self._exchange
+        if exchange is not None and exchange.more_body and now - exchange.began_at > limits.BODY_TIMEOUT_S:
+            exchange.refuse(
+                BodyTimeoutError(f"the body did not arrive within {limits.BODY_TIMEOUT_S:.0f} s"), close=True
+            )
 
     def end(self, error: ForebayError) -> None:
         """Close the connection, saying why when a request has begun and nothing was answered to it."""
@@ -209,6 +315,7 @@ async def watch(state: ServerState, front: Front) -> None:
         connections: set[Any] = state.connections
         for connection in tuple(connections):
             if isinstance(connection, GuardedProtocol) and not connection.transport.is_closing():
+                connection.end_slow_body(now)
                 error = connection.overdue(now)
                 if error is not None:
                     front.meters.bound_reached("headers_timeout" if connection.head_at else "unread_body")

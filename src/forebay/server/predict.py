@@ -2,18 +2,15 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Final
 
 import msgspec
 
-from forebay.core.admission import Rejected
-from forebay.core.degraded import level_word
-from forebay.core.entry import Asked
+from forebay.core.basin import Asked
 from forebay.core.job import Job
-from forebay.core.requests import End, Ended, Request
+from forebay.core.requests import End, Ended
 from forebay.core.task import TaskSpec
-from forebay.core.units import duration_s
-from forebay.errors import DrainingError, InvalidError, MediaTypeError, MethodError, NoWorkerError
+from forebay.errors import DrainingError, MediaTypeError, MethodError
 from forebay.ports.requests import Requests
 from forebay.server.answer import JSON, NO_STORE, Body, Headers, Receive, Send, answer, too_large
 from forebay.server.asking import (
@@ -30,23 +27,16 @@ from forebay.server.budgets import name_budget
 from forebay.server.caller import caller
 from forebay.server.front import Front
 from forebay.server.live import Hub
-from forebay.server.predict_answers import answer_end, refusal_of, timing
+from forebay.server.predict_answers import REQUEST_ID, answer_end, headers_of
 from forebay.server.predict_stream import open_reader, stream_parts
-from forebay.server.pressure import DRAINING_RETRY_S, Pressure
+from forebay.server.pressure import DRAINING_RETRY_S
 from forebay.server.problems import ClientGoneError
-from forebay.server.quarantine import barred
-from forebay.server.references import is_whole
 from forebay.server.repeats import take_key
-from forebay.server.schema import Check, refusal
 from forebay.server.submit import Submitter
-from forebay.server.wire import Submission, decode_payload, priority_of
+from forebay.server.way_in import PRIORITY_HEADER, WayIn, priority_told
+from forebay.server.wire import Submission, decode_payload
 
-TIMEOUT_HEADER = b"x-request-timeout"
-PRIORITY_HEADER = b"forebay-priority"
-REQUEST_ID = b"forebay-request-id"
-LEVEL = b"forebay-level"
-DEADLINE_MAX_S = 3600.0
-ATTEMPTS_MAX = 2  # of a request: the second one only after its worker died
+LET_BY: Final = "forebay.let_by"  # in a scope: the Asked of a request whose head was counted and looked at
 GONE_LOOK_S = 0.02  # a client is listened to after its request has waited so long
 _NOTHING: frozenset[str] = frozenset()
 
@@ -57,15 +47,13 @@ class Predictor:
     def __init__(
         self,
         front: Front,
-        pressure: Pressure,
+        way_in: WayIn,
         submitter: Submitter,
-        checks: dict[str, Check | None],
         blobs: BlobDesk,
     ) -> None:
         self._front = front
-        self._pressure = pressure
+        self._way_in = way_in
         self._submitter = submitter
-        self._checks = checks
         self._blobs = blobs
         self._listening = Listening()
 
@@ -83,27 +71,26 @@ class Predictor:
         length = body.length or 0
         if length > front.settings.body_bytes_max:
             raise too_large(front.settings.body_bytes_max)
-        asked = self._asked(spec, heads, length, now)
-        self._pressure.arrived(task, 1, now=now)
-        requests = self._basin(asked)
-        refused = self._pressure.tenant_refusal(task, size_b=length, now=now) or requests.look(asked)
+        way_in = self._way_in
+        let_by: Asked | None = scope.get(LET_BY)
+        asked = let_by or way_in.asked(spec, heads, caller().tenant, length, now=now)
+        if let_by is None:
+            way_in.arrived(task, now=now)
+        requests = way_in.basin(asked)
+        refused = None if let_by else way_in.look(requests, asked)
         if refused is not None:
-            raise self._refusal(refused, asked)
+            raise way_in.refusal(refused, asked)
         text = await body.read(front.settings.body_bytes_max)
-        payload = decode_payload(text)
-        found = self._submitter.references.found(text, payload)
-        check = self._checks[task]
-        if check is not None and not is_whole(found) and not check.is_valid(payload):
-            raise refusal(check, payload)
-        claimed = await self._submitter.references.claim(found, spec) if found else ()
+        found = way_in.references_in(task, text)
+        claimed = await way_in.references.claim(found, spec) if found else ()
         try:
-            job = self._job(asked, text)
+            job = way_in.job(asked, text)
             if accepts_events(heads):
                 await self._stream(requests, asked, job, receive, send)
             else:
-                await self._answer(await self._run(requests, asked, job, receive), heads, send)
+                await self.answer(await self._run(requests, asked, job, receive), heads, send)
         finally:
-            self._submitter.references.release(claimed)
+            way_in.references.release(claimed)
 
     def _asked_for(self, task: str, scope: Scope, heads: Heads) -> TaskSpec:
         if scope["method"] != "POST":
@@ -117,58 +104,10 @@ class Predictor:
             raise MediaTypeError("Content-Type must be application/json: the body is the payload")
         return spec
 
-    def _asked(self, spec: TaskSpec, heads: Heads, size_b: int, now: float) -> Asked:
-        told = heads.get(TIMEOUT_HEADER)
-        if told is None:
-            deadline_s = spec.deadline_s or self._front.settings.request_deadline
-        else:
-            deadline_s = _timeout_s(told)
-        urgency = heads.get(PRIORITY_HEADER)
-        priority = spec.priority if urgency is None else _priority(urgency)
-        return Asked(spec.name, caller().tenant, priority, size_b, now, now + deadline_s)
-
-    def _basin(self, asked: Asked) -> Requests:
-        """Return where requests go. Raises DrainingError or NoWorkerError where they go nowhere."""
-        front = self._front
-        if front.lifecycle.draining:
-            raise DrainingError(retry_after_s=DRAINING_RETRY_S)
-        if front.requests is None:
-            raise NoWorkerError(
-                "no worker runs in this process; submit a job", retry_after_s=DRAINING_RETRY_S
-            )
-        load = self._pressure.load(asked.task, now=asked.created_at)
-        if load.paused or load.draining:
-            front.meters.for_task(asked.task).refused("draining", 1)
-            how = "paused" if load.paused else "draining"
-            raise DrainingError(
-                f"the queue of {asked.task} is {how}; nothing of it runs until it is resumed",
-                retry_after_s=DRAINING_RETRY_S,
-            )
-        return front.requests
-
-    def _refusal(self, refused: Rejected, asked: Asked) -> Exception:
-        self._front.meters.for_task(asked.task).refused(refused.reason.value, 1)
-        return refusal_of(refused, asked)
-
-    def _job(self, asked: Asked, text: bytes) -> Job:
-        front = self._front
-        return Job(
-            front.broker.new_id(front.clock.now()),
-            asked.task,
-            text,
-            asked.created_at,
-            asked.created_at,
-            asked.priority,
-            ATTEMPTS_MAX,
-            None,
-            asked.deadline_at,
-            asked.tenant,
-            version=front.tasks[asked.task].version,
-        )
-
     async def _run(self, requests: Requests, asked: Asked, job: Job, receive: Receive) -> Ended:
         """Let it in and return how it ended."""
-        request, answered = self._let_in(requests, asked, job)
+        answered: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        request = self._way_in.let_in(requests, asked, job, lambda ended: _set(answered, ended))
         listening = self._listening.begin(answered, receive)
         try:
             return await answered
@@ -185,7 +124,8 @@ class Predictor:
         hub = self._front.hub or Hub(now=self._front.clock.now)
         reader = open_reader(hub, job.id)
         try:
-            request, answered = self._let_in(requests, asked, job)
+            answered: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+            request = self._way_in.let_in(requests, asked, job, lambda ended: _set(answered, ended))
             listening = self._listening.begin(answered, receive)
             try:
                 ended = await stream_parts(reader, answered, send, [(REQUEST_ID, job.id.encode())])
@@ -195,38 +135,14 @@ class Predictor:
         finally:
             hub.close(reader)
         if ended is not None:
-            await self._answer(ended, {}, send)
+            await self.answer(ended, {}, send)
 
-    def _let_in(self, requests: Requests, asked: Asked, job: Job) -> "tuple[Request, asyncio.Future[Ended]]":
-        """Return the request and its answer to come. Raises the refusal."""
-        front, now = self._front, self._front.clock.now()
-        deadly = barred(front, job, now=now)
-        if deadly is not None:
-            front.meters.for_task(asked.task).refused(deadly.code, 1)
-            raise deadly
-        over = self._pressure.budget_refusal(now=now)
-        if over is not None:
-            raise self._refusal(over, asked)
-        answered: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        verdict = requests.offer(job, lambda ended: _set(answered, ended))
-        if isinstance(verdict, Rejected):
-            raise self._refusal(verdict, asked)
-        front.meters.for_task(asked.task).admitted(1)
-        self._pressure.tenant_takes(size_b=len(job.payload), now=now)
-        return verdict, answered
-
-    async def _answer(self, ended: Ended, heads: Heads, send: Send) -> None:
-        request = ended.request
-        headers: Headers = [
-            (REQUEST_ID, request.job.id.encode()),
-            (b"server-timing", timing(request, now=self._front.clock.now())),
-        ]
+    async def answer(self, ended: Ended, heads: Heads, send: Send) -> None:
+        """Answer with how a request ended."""
+        headers: Headers = headers_of(ended, now=self._front.clock.now())
         if ended.end is not End.DONE:
             await answer_end(ended, send, headers)
             return
-        headers.append((LEVEL, b"%d" % request.level))
-        if (word := level_word(request.level)) is not None:
-            headers.append((b"forebay-degraded", word.encode()))
         output = ended.output or b"null"
         if output.startswith(REFERENCE) and await self._blobs.send_output(output, heads, send, extra=headers):
             return
@@ -238,7 +154,7 @@ class Predictor:
             raise DrainingError(retry_after_s=DRAINING_RETRY_S)
         told = heads.get(PRIORITY_HEADER)
         text = await body.read(self._front.settings.body_bytes_max)
-        submission = Submission(spec.name, msgspec.Raw(text), None if told is None else _priority(told))
+        submission = Submission(spec.name, msgspec.Raw(text), None if told is None else priority_told(told))
         take_key(submission, heads)
         payload = decode_payload(text)
         lasting = replace(spec, deadline_s=None)
@@ -288,20 +204,3 @@ async def _hang_up(answered: "asyncio.Future[Ended]", receive: Receive) -> None:
 def _set(answered: "asyncio.Future[Ended]", ended: Ended) -> None:
     if not answered.done():
         answered.set_result(ended)
-
-
-def _timeout_s(told: bytes) -> float:
-    text = told.decode("latin-1").strip()
-    rule = f"must be a time above 0 and up to {DEADLINE_MAX_S:g} s (seconds, or a text like 250ms)"
-    try:
-        found = duration_s(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= DEADLINE_MAX_S:
-        raise InvalidError(f"X-Request-Timeout {rule}", errors=(("X-Request-Timeout", rule),))
-    return found
-
-
-def _priority(told: bytes) -> int:
-    text: Any = told.decode("latin-1").strip()
-    return priority_of(int(text) if len(text) == 1 and text.isascii() and text.isdigit() else text)

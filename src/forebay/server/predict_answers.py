@@ -5,7 +5,8 @@ import math
 import msgspec
 
 from forebay.core.admission import Reason, Rejected
-from forebay.core.entry import Asked
+from forebay.core.basin import Asked
+from forebay.core.degraded import level_word
 from forebay.core.requests import End, Ended, Request
 from forebay.errors import (
     BreakerOpenError,
@@ -26,6 +27,8 @@ from forebay.server.answer import Headers, Send
 from forebay.server.problems import problem_fields, problem_headers, rejection
 from forebay.server.times import stamp
 
+REQUEST_ID = b"forebay-request-id"
+LEVEL = b"forebay-level"
 _BUSY = frozenset({"upstream_busy", "upstream_away"})
 RUN_TIMEOUT = "timeout"  # the code of a run that its task's timeout ended
 
@@ -79,6 +82,20 @@ def timing(request: Request, *, now: float) -> bytes:
     began_at = now if request.started_at is None else request.started_at
     waited_ms, ran_ms = max(0.0, began_at - came_at) * 1000, max(0.0, now - began_at) * 1000
     return b"queue;dur=%.1f, run;dur=%.1f" % (waited_ms, ran_ms)
+
+
+def headers_of(ended: Ended, *, now: float) -> Headers:
+    """Return what the head of an answer tells of the request: its id, its times, how it was degraded."""
+    request = ended.request
+    headers: Headers = [
+        (REQUEST_ID, request.job.id.encode()),
+        (b"server-timing", timing(request, now=now)),
+    ]
+    if ended.end is End.DONE:
+        headers.append((LEVEL, b"%d" % request.level))
+        if (word := level_word(request.level)) is not None:
+            headers.append((b"forebay-degraded", word.encode()))
+    return headers
 
 
 def problem_of_end(ended: Ended) -> tuple[ForebayError, bytes]:

@@ -34,6 +34,17 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
+def _with_hatch(door: Door) -> type[GuardedProtocol]:
+    """Return the protocol of the connections of this door: uvicorn makes them, and hands them nothing."""
+
+    class Hatched(GuardedProtocol):
+        """One connection of this door."""
+
+        hatch = door.hatch
+
+    return Hatched
+
+
 class Server:
     """One listening HTTP server in the running loop."""
 
@@ -67,7 +78,7 @@ class Server:
         self._port = port = _port(listeners[0])
         config = uvicorn.Config(
             self._app,
-            http=GuardedProtocol,
+            http=GuardedProtocol if isinstance(self._app, AdminDoor) else _with_hatch(self._door),
             ws="none",
             lifespan="off",
             access_log=False,
