@@ -1,7 +1,7 @@
 """Serving: requests that come whatever happens, one lane's basin and its replicas, in virtual time."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -126,6 +126,7 @@ class ServingWorld:
         self.runs: list[tuple[float, str, int, bool]] = []  # when, task, items, of requests
         self._replicas = {number: _Replica(number, self) for number in range(1, replicas + 1)}
         self._by_id: dict[str, Answer] = {}
+        self._hear: dict[int, Callable[[Answer], None]] = {}
         self._alarm = 0
         self._ids = 0
         for number in self._replicas:
@@ -138,6 +139,12 @@ class ServingWorld:
         """Play everything before `until`; return what became of each request, in order."""
         self.engine.run(until=until)
         return self.answers
+
+    def ask(self, wanted: Wanted, hear: Callable[[Answer], None]) -> None:
+        """Bring a request now; `hear` is called with what became of it."""
+        answer = Answer(wanted)
+        self._hear[id(answer)] = hear
+        self._come(answer)
 
     def cost_of(self, lease: Lease) -> float:
         """Return how many times the usual an item costs."""
@@ -166,11 +173,18 @@ class ServingWorld:
                 self._turn()
         else:
             answer.at, answer.refused = now, verdict
+            self._told(answer)
+
+    def _told(self, answer: Answer) -> None:
+        hear = self._hear.pop(id(answer), None)
+        if hear is not None:
+            hear(answer)
 
     def _tell(self) -> None:
         for ended in self.dispatcher.hand.basin.take_ended():
             answer = self._by_id.pop(ended.request.job.id)
             answer.at, answer.end = self.engine.now, ended.end
+            self._told(answer)
 
     def _turn(self) -> None:
         now = self.engine.now
