@@ -42,6 +42,7 @@ class HeadRefused(Exception):
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. `head_at` is when the pending head began to be waited for, None inside a request."""
 
+    upgrades = False  # whether a WebSocket may come of it
     head_at: float | None = None
     answered_at: float | None = None
     hatch: Hatch | None = None  # answers plain requests on their connection
@@ -70,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
             if self.head_at is None:
                 self.head_at = self.loop.time()
             self._head_bytes += len(data)
-            if b"pgrade" in data or b"PGRADE" in data:
+            if not self.upgrades and (b"pgrade" in data or b"PGRADE" in data):
                 data = _without_upgrade(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > _HEAD_BYTES_MAX and self._refusal is None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from forebay.core.buffer import positive_s
+from forebay.core.units import size_b
 from forebay.errors import ConfigError, InvalidError
 
 STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -84,3 +85,14 @@ def load(module: str, extra: str, what: str) -> Any:
         return import_module(module)
     except ImportError:
         raise ConfigError(f"{what} needs the extra `{extra}`: pip install 'forebay[{extra}]'") from None
+
+
+def size_bytes(name: str, value: object) -> int:
+    """Return bytes above zero from a number or a text like "16MiB". Raises InvalidError with the field."""
+    try:
+        size = size_b(value)
+    except ValueError as error:
+        raise InvalidError(f"{name}: {error}") from None
+    if size < 1:
+        raise InvalidError(f"{name} must be above zero, not {value!r}")
+    return size

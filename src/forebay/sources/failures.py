@@ -13,3 +13,9 @@ class SourceStalledError(SourceError):
     """The source gave nothing for longer than it may."""
 
     code, status, title = "source_stalled", 504, "Source stalled"
+
+
+class SinkError(ForebayError):
+    """Where results go failed."""
+
+    code, status, title = "sink_failed", 502, "Sink failed"

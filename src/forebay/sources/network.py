@@ -10,7 +10,7 @@ from forebay.sources.camera import GIVE_UP, STEADY_S, Camera
 from forebay.sources.clip import PROBE_S, asked_of
 from forebay.sources.decoder import Asked, Decoder
 from forebay.sources.probing import Probed, probe
-from forebay.sources.video import Opened
+from forebay.sources.pyav import Opened
 from forebay.streams.asked import load_numpy
 
 SCHEMES: Final = (
