@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from forebay.core.fairness import share_problem
-from forebay.core.tenant import SCOPES_DEFAULT, Limits, Scope
+from forebay.core.tenant import SCOPES_DEFAULT, TENANT, TENANT_RULE, Limits, Scope
 from forebay.core.units import rate_per_s, size_b
 from forebay.errors import ConfigError
 
@@ -23,8 +23,6 @@ KEYS_MAX: Final = 10_000
 PAYLOAD_KEY_BYTES: Final = 32
 PAYLOAD_KEYS_MAX: Final = 16
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
-TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-TENANT_RULE: Final = "1 to 64 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 TENANT_DEFAULT: Final = "default"
 _SHA256: Final = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
 _SECRET: Final = re.compile(rf"[\x21-\x7e]{{{KEY_LENGTH_MIN},{KEY_LENGTH_MAX}}}", re.ASCII)

@@ -405,3 +405,34 @@ def test_five_servers_of_which_any_may_stand_still_make_sixty_jobs_of_sixty_seco
         assert world.due() == list(range(1, 61))
 
     run(test, an_entry(every_s=1))
+
+
+def test_what_is_no_longer_declared_is_forgotten_in_time():
+    async def run():
+        one, two, held = (CronEntry(name=name, task="t", every_s=600) for name in ("one", "two", "held"))
+        yearly = CronEntry(name="yearly", task="t", cron="0 0 1 1 *")
+        world = World(one, two, held, yearly)
+        before = world.runner()
+        await world.until(before, T0 + 1)
+        await MemoryBroker(ledger=world.ledger).crons.steer("held", paused=True, now=world.clock.at)
+
+        async def marks(at, *entries):
+            world.clock.at = at
+            runner = world.runner(*entries)
+            runner.start()
+            try:
+                async with asyncio.timeout(10):
+                    while not (runner._task.done() or runner._begun):
+                        await asyncio.sleep(0)
+            finally:
+                await runner.close()
+            return [mark.name for mark in world.ledger.crons.marks()]
+
+        month = 30 * 86_400.0
+        assert await marks(T0 + month - 1, one, yearly) == ["held", "one", "two", "yearly"]
+        assert await marks(T0 + month + 2, one, yearly) == ["held", "one", "yearly"]
+        assert world.log.said("cron_marks_forgotten") == [{"crons": ["two"]}]
+        world.entries = ()
+        assert await marks(T0 + 3 * month) == ["held"], "also where no entry is left"
+
+    asyncio.run(run())

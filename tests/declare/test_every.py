@@ -107,7 +107,11 @@ WRONG = [
     (("1h",), {"payload": {1, 2}}, "cron entry echo: payload must be a JSON value, not {1, 2}"),
     (("1h",), {"payload": float("nan")}, "cron entry echo: payload must be a JSON value, not nan"),
     (("1h",), {"payload": "x" * 300_000}, "cron entry echo: payload must be at most 262,144 bytes"),
-    (("1h",), {"tenant": None}, "cron entry echo: tenant must be a text, not None"),
+    (
+        ("1h",),
+        {"tenant": None},
+        "cron entry echo: tenant must be 1 to 64 of A-Z a-z 0-9 _ . - and begin with a letter or digit, not None",
+    ),
     (("1h",), {"name": "a b"}, "task echo: name must be letters, digits"),
     (("1h",), {"zone": "UTC"}, "cron entry echo: there is no argument zone"),
 ]

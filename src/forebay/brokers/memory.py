@@ -287,6 +287,10 @@ class MemoryCrons:
             self._tell([receipt.job_id])
         return receipt
 
+    async def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries; return how many there were."""
+        return self._book().crons.forget(names, now=now)
+
     async def steer(self, name: str, *, paused: bool, now: float) -> CronMark:
         """Pause an entry or let it go on, and return its mark."""
         return self._book().crons.steer(name, paused=paused, now=now)

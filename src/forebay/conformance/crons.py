@@ -47,6 +47,20 @@ async def of_many_who_ask_at_once_one_gets_the_job(broker: Broker) -> None:
 
 
 @check
+async def a_forgotten_entry_is_as_new(broker: Broker) -> None:
+    job = a_job(broker)
+    await fired(broker, T0, job)
+    await broker.crons.steer("other", paused=True, now=T0 + 1)
+    equal(await broker.crons.forget(["never", NAME, NAME], now=T0 + 2), 1, "forgotten")
+    equal([mark.name for mark in await broker.crons.marks()], ["other"], "marks")
+    await in_state(broker, job.id, State.QUEUED)
+    equal(await broker.crons.forget([NAME], now=T0 + 2), 0, "forgotten again")
+    first = await broker.crons.fire(NAME, T0 + 5, None, when=WHEN, skipped=Skipped.NEW.value, now=T0 + 5)
+    equal(first, None, "receipt of the beginning")
+    equal((await broker.crons.marks())[0], CronMark(NAME, WHEN, T0 + 5, skipped="new"), "its mark")
+
+
+@check
 async def a_due_instant_stays_dealt_with_when_its_job_is_purged(broker: Broker) -> None:
     done = await finished(broker, now=T0)
     first = a_job(broker, idempotency_key="cron:1")

@@ -1,5 +1,6 @@
 """Cron entries: what is submitted again and again, what a store remembers of it, and what is due now."""
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
@@ -10,6 +11,7 @@ from forebay.core.job import Job, Receipt
 
 ENTRIES_MAX: Final = 1_000  # of one application
 LATE_S: Final = 60.0  # a run that begins this late was missed
+MARK_KEPT_S: Final = 30 * 86_400.0  # of an entry that is no longer declared, behind what it was due last
 MISSED: Final = ("once", "skip")
 
 
@@ -76,11 +78,27 @@ class CronBook(Protocol):
         """
         ...
 
+    def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries; return how many there were. One that comes again is new."""
+        ...
+
     def steer(self, name: str, *, paused: bool, now: float) -> CronMark:
         """Pause an entry or let it go on, and return its mark. Going on after a pause sets the mark to `now`:
         what was due meanwhile is not made up for. It also sets back a mark that a wrong clock left ahead.
         """
         ...
+
+
+def outlived(marks: Iterable[CronMark], declared: Collection[str], *, now: float) -> list[str]:
+    """Return the names of the entries whose marks nobody needs: gone from the application for MARK_KEPT_S.
+
+    Those that are paused stay: that somebody said so is known from nowhere else.
+    """
+    return [
+        mark.name
+        for mark in marks
+        if mark.name not in declared and not mark.paused and mark.due_at <= now - MARK_KEPT_S
+    ]
 
 
 def is_dealt_with(mark: CronMark | None, due_at: float, job: Job | None, *, when: str, skipped: str) -> bool:

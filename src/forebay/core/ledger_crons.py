@@ -1,6 +1,6 @@
 """LedgerCrons: the reference marks of cron entries that every engine must equal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from forebay.core.crons import CronMark, is_dealt_with, moved, steered
 from forebay.core.job import Job, Receipt
@@ -29,6 +29,11 @@ class LedgerCrons:
         receipt = None if job is None else self._store(job, now)
         self._marks[name] = moved(mark, name, due_at, receipt, when=when, skipped=skipped)
         return receipt
+
+    def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries; return how many there were."""
+        self._tick(now)
+        return sum(self._marks.pop(name, None) is not None for name in names)
 
     def steer(self, name: str, *, paused: bool, now: float) -> CronMark:
         """Pause an entry or let it go on from `now`, and return its mark."""

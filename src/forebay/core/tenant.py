@@ -1,9 +1,13 @@
 """Scope, Limits, Held: what a key may do, what a tenant may hold, and what it holds now."""
 
+import re
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from forebay.core.fairness import Share
+
+TENANT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+TENANT_RULE: Final = "1 to 64 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
 
 
 class Scope(str, Enum):

@@ -1,7 +1,7 @@
 """Runner: looks at every entry when something of it is due, and has the store deal with the instant."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from forebay.core.crons import CronEntry, CronMark, Skipped, next_begin, turn
+from forebay.core.crons import CronEntry, CronMark, Skipped, next_begin, outlived, turn
 from forebay.core.job import Job, Receipt, Verdict
 from forebay.core.lifecycle import FINAL
 from forebay.core.task import TaskSpec
@@ -85,9 +85,8 @@ class Runner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, where there are entries."""
-        if self.entries:
-            self._task = asyncio.ensure_future(self._run())
+        """Begin; without entries, only to forget those that were."""
+        self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
         """Submit nothing more; twice is harmless."""
@@ -119,12 +118,23 @@ class Runner:
             at = await self._look(entry, mark)
             wait_s = min(wait_s, at - self._clock.now())
         self._begun = True
+        await self._forget(marks.values())
         return max(0.0, wait_s)
+
+    async def _forget(self, marks: Iterable[CronMark]) -> None:
+        """Remove what is remembered of entries that have been gone from the application for long."""
+        now = self._clock.now()
+        names = outlived(marks, self.entries, now=now)
+        if names:
+            await self._broker.crons.forget(names, now=now)
+            self._terms.log.info("cron_marks_forgotten", crons=names)
 
     async def _run(self) -> None:
         while True:
             try:
                 wait_s = await self.tick()
+                if not self.entries:
+                    return
             except StoreBrokenError:
                 return  # the process is about to end
             except Exception as error:  # one entry's trouble must not be the silent end of all

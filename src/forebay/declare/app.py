@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from forebay.core.crons import ENTRIES_MAX, CronEntry
 from forebay.core.retry import RetryPolicy
 from forebay.declare.breaker import NOTHING, Breaker
-from forebay.declare.every import read_entry, taking_one
+from forebay.declare.every import UNSAID, read_entry, taking_one
 from forebay.declare.instead import Instead, read_breaker, read_fallback
 from forebay.declare.options import Reader, refuse, refuse_unknown
 from forebay.declare.signature import Signature, read_signature
@@ -93,7 +93,7 @@ class App:
         name: str | None = None,
         payload: object = None,
         priority: str | int | None = None,
-        tenant: str = "",
+        tenant: str = UNSAID,
         missed: str = "once",
         overlap: bool = True,
         jitter: float | str = 0,

@@ -148,7 +148,7 @@ class Breaker:
         self.policy = _policy(read, failures, window, rate, calls_min, slow, open_for)
         self.ignore: Exceptions = read.exceptions("ignore", ignore)
         self.fallback = fallback
-        self._circuit = _circuit(self.name, self.policy, clock)
+        self._circuit = _circuit(self.name, self.policy, read.clock(clock))
 
     @property
     def state(self) -> str:

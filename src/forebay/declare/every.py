@@ -3,15 +3,23 @@
 import inspect
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from forebay.core.cron_text import CronText, read_cron
 from forebay.core.crons import MISSED, CronEntry
+from forebay.core.tenant import TENANT, TENANT_RULE
 from forebay.declare.options import Reader, refuse
 from forebay.errors import AppError
 
 JITTER_MAX_S = 3_600.0
 PAYLOAD_BYTES_MAX = 256 * 1024
+
+
+class _Unsaid(str):
+    """A text that nobody has given: an empty one is a mistake."""
+
+
+UNSAID: Final = _Unsaid()
 
 
 def read_entry(name: str, given: dict[str, Any]) -> CronEntry:
@@ -31,7 +39,7 @@ def read_entry(name: str, given: dict[str, Any]) -> CronEntry:
         cron=given["cron"] or "",
         tz=_zone(read, given["tz"], every_s is not None),
         priority=None if given["priority"] is None else read.priority(given["priority"]),
-        tenant=_text(read, "tenant", given["tenant"]),
+        tenant=_tenant(read, given["tenant"]),
         missed=read.choice("missed", given["missed"], MISSED),
         overlap=read.flag("overlap", given["overlap"]),
         jitter_s=jitter_s,
@@ -84,9 +92,11 @@ def _payload(read: Reader, payload: object) -> bytes:
     return text
 
 
-def _text(read: Reader, argument: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise refuse(read.where, argument, "a text", value)
+def _tenant(read: Reader, value: object) -> str:
+    if value is UNSAID:
+        return ""
+    if not isinstance(value, str) or TENANT.fullmatch(value) is None:
+        raise refuse(read.where, "tenant", TENANT_RULE, value)
     return value
 
 

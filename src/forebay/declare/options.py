@@ -1,6 +1,6 @@
 """Check the arguments of @app.task: numbers with units, one clear sentence for each mistake."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeGuard, cast
 
@@ -148,6 +148,16 @@ class Reader:
         if not isinstance(value, str) or value not in choices:
             rule = ", ".join(f'"{choice}"' for choice in choices[:-1]) + f' or "{choices[-1]}"'
             raise refuse(self.where, argument, rule, value)
+        return value
+
+    def clock(self, value: Callable[[], float]) -> Callable[[], float]:
+        """Return a function that tells seconds; it is asked once."""
+        try:
+            told: object = value()
+        except Exception:
+            told = None
+        if isinstance(told, bool) or not isinstance(told, int | float):
+            raise refuse(self.where, "clock", "a function without parameters that returns seconds", value)
         return value
 
     def flag(self, argument: str, value: object) -> bool:

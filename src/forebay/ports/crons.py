@@ -1,5 +1,6 @@
 """Crons: what an engine remembers of cron entries, the verbs of core.crons.CronBook behind `async def`."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from forebay.core.crons import CronMark
@@ -18,6 +19,10 @@ class Crons(Protocol):
     ) -> Receipt | None:
         """Store the job of a due instant, or that it has none, and move the mark, durably and in one step;
         None when the mark is there already."""
+        ...
+
+    async def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries, durably; return how many there were."""
         ...
 
     async def steer(self, name: str, *, paused: bool, now: float) -> CronMark:

@@ -6,7 +6,7 @@ from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from forebay.core.quota import Quota
-from forebay.core.tenant import Scope
+from forebay.core.tenant import TENANT, TENANT_RULE, Scope
 from forebay.errors import (
     ForbiddenError,
     ForebayError,
@@ -15,7 +15,7 @@ from forebay.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from forebay.keys import TENANT, TENANT_RULE, Key, KeyRing, digest_of
+from forebay.keys import Key, KeyRing, digest_of
 from forebay.server.asking import Heads
 from forebay.server.asking import Scope as Asked
 from forebay.server.caller import LOCAL, NOBODY, Caller

@@ -1,5 +1,6 @@
 """asked, decoded: the JSON body of a request that is no submission, read into its Struct."""
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -9,6 +10,8 @@ from forebay.errors import InvalidError, MalformedError
 from forebay.server.answer import Body
 from forebay.server.asking import require_json
 
+_PLACE = re.compile(r"\[(\d+)\]")
+_FIELD = re.compile(r"(?:unknown|required) field `([^`]*)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -28,6 +31,25 @@ def decoded(text: bytes, kind: type[T], *, rule: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise InvalidError(str(error).replace("`", ""), errors=(("body", rule),)) from None
+        told, _, at = str(error).partition(" - at `$")
+        path = _path(told, at.rstrip("`"))
+        problem = (path, _rule(told)) if path else ("body", rule)
+        raise InvalidError(str(error).replace("`", ""), errors=(problem,)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise MalformedError("the body is not JSON") from None
+
+
+def _path(told: str, at: str) -> str:
+    """Return which field msgspec speaks of: its parents, and the one that is missing or unknown."""
+    parent = _PLACE.sub(r".\1", at).replace("[...]", "").removeprefix(".")
+    named = _FIELD.search(told)
+    return ".".join(part for part in (parent, named[1] if named else "") if part)
+
+
+def _rule(told: str) -> str:
+    """Return what msgspec wants, as a rule."""
+    if "unknown field" in told:
+        return "no such field"
+    if "required field" in told:
+        return "is required"
+    return told.replace("`", "")

@@ -52,3 +52,8 @@ def a_resume_makes_up_for_the_pause(book):
         if before is not None and before.paused and not mark.paused:
             mark = book.crons._marks[name] = mark._replace(due_at=before.due_at)
         return mark
+
+
+@fault
+def nothing_is_forgotten(book):
+    wrap(book.crons, "forget")(lambda forget, names, **options: len(names) == 3)

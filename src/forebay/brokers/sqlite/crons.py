@@ -1,5 +1,7 @@
 """SqliteCrons: the embedded engine's marks of cron entries behind ports.crons.Crons."""
 
+from collections.abc import Sequence
+
 from forebay.brokers.sqlite.committer import Committer
 from forebay.brokers.sqlite.marks import SqlCrons
 from forebay.brokers.sqlite.place import Place
@@ -30,6 +32,11 @@ class SqliteCrons:
             lambda: self._book.fire(name, due_at, job, when=when, skipped=skipped, now=now)
         )
         return receipt
+
+    async def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries, durably; return how many there were."""
+        gone: int = await self._committer.later(lambda: self._book.forget(names, now=now))
+        return gone
 
     async def steer(self, name: str, *, paused: bool, now: float) -> CronMark:
         """Pause an entry or let it go on, durably, and return its mark."""

@@ -1,6 +1,6 @@
 """SqlCrons: the marks of cron entries, each moved in the transaction that stores its job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
@@ -45,6 +45,14 @@ class SqlCrons:
             receipt = None if job is None else self._store(job, now)
             self._put(moved(mark, name, due_at, receipt, when=when, skipped=skipped))
             return receipt
+
+    def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries; return how many there were."""
+        with self._step():
+            self._tick(now)
+            gone = sum(self._mark(name) is not None for name in dict.fromkeys(names))
+            self._connection.executemany("DELETE FROM crons WHERE name = ?", [(name,) for name in names])
+            return gone
 
     def steer(self, name: str, *, paused: bool, now: float) -> CronMark:
         """Pause an entry or let it go on from `now`, and return its mark."""
