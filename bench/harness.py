@@ -183,6 +183,13 @@ def submission(number: int = 0) -> bytes:
     return json.dumps({"task": "echo", "payload": {**PAYLOAD, "id": number}}, separators=(",", ":")).encode()
 
 
+def wrk(url: str, body: bytes | str, *, expected: int, seconds: int) -> list[str]:
+    """Return the command that posts one body with 64 calls in flight and counts answers of other statuses."""
+    text = body if isinstance(body, str) else body.decode()
+    script = ["-t1", "-c64", f"-d{seconds}s", "-s", str(BENCH / "post.lua")]
+    return ["wrk", *script, url, "--", str(expected), text]
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the value at a share of the sorted values."""
     ordered = sorted(values)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from harness import BENCH, Served, connect, machine_lock, post, quantile, show, submission
+from harness import Served, connect, machine_lock, post, quantile, show, submission, wrk
 
 Figures = dict[str, Any]
 LINES = 500  # jobs in one NDJSON request
@@ -60,7 +60,7 @@ async def single(served: Served, seconds: int) -> float:
     """Return jobs a second by single calls, 64 in flight, sent by wrk: a client in Python is slower than
     the server."""
     url = f"http://127.0.0.1:{served.port}/v1/jobs"
-    command = ["wrk", "-t1", "-c64", f"-d{seconds}s", "-s", str(BENCH / "single.lua"), url]
+    command = wrk(url, submission(), expected=202, seconds=seconds)
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     text = (await process.communicate())[0].decode()

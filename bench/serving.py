@@ -23,7 +23,7 @@ from pathlib import Path
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[1]))
-from bench.harness import BENCH, Served, machine_lock, quantile, show
+from bench.harness import Served, machine_lock, quantile, show, wrk
 from bench.openloop import GAVE_UP, RESET, Due, OpenLoop, poisson
 
 CAPACITY = 16 / (0.020 + 16 * 0.002)
@@ -260,8 +260,9 @@ def echo(seconds=10):
     """A model that does nothing, under wrk -c64."""
     with served() as server:
         url = f"http://127.0.0.1:{server.port}/v1/predict/Echo"
-        command = ["wrk", "-t1", "-c64", f"-d{seconds}s", "-s", str(BENCH / "predict.lua"), url]
-        subprocess.run(command[:3] + ["-d2s", *command[4:]], capture_output=True, check=True)
+        body = json.dumps({"id": 0, "text": "x" * 1006}, separators=(",", ":"))
+        subprocess.run(wrk(url, body, expected=200, seconds=2), capture_output=True, check=True)
+        command = wrk(url, body, expected=200, seconds=seconds)
         text = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1])
     refused = int(re.search(r"refused (\d+)", text)[1])

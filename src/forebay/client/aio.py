@@ -108,9 +108,6 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         """Return what a plan of forebay.client.plans comes to."""
         return await adrive(plan, self.transport)
 
-    async def _ask(self, call: Call) -> View:
-        return await self.run(plans.ask(call, self.terms))
-
     async def submit(
         self,
         task: str,
@@ -149,7 +146,7 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         payload = await self.run(blobs.settled(payload, self.terms))
         body, key = arguments.one(task, payload, chosen, idempotency_key)
         call = wire.submit_call(body, key, arguments.seconds("wait", wait))
-        return AsyncJob(await self._ask(call), self)
+        return AsyncJob(await self.run(plans.ask(call, self.terms)), self)
 
     async def submit_many(
         self,
@@ -164,7 +161,10 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
 
     async def get(self, job_id: str, *, wait: str | float = 0.0) -> AsyncJob:
         """Return a job, at once, or at its next change or after `wait`. Raises NotFoundError or GoneError."""
-        return AsyncJob(await self._ask(wire.show_call(job_id, arguments.seconds("wait", wait))), self)
+        return AsyncJob(
+            await self.run(plans.ask(wire.show_call(job_id, arguments.seconds("wait", wait)), self.terms)),
+            self,
+        )
 
     async def result(self, job_id: str, *, timeout: str | float = RESULT_TIMEOUT) -> Any:
         """Return the result of a job; see `AsyncJob.result`."""
@@ -189,7 +189,7 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
 
     async def erase_blob(self, blob: BlobRef | str | Mapping[str, str], *, force: bool = False) -> View:
         """Remove a blob for good. Raises StateConflictError while a job names it, unless forced."""
-        return await self._ask(blobs.erase_call(blob, force=force))
+        return await self.run(plans.ask(blobs.erase_call(blob, force=force), self.terms))
 
     def events(self, job_id: str, *, timeout: str | float = EVENTS_TIMEOUT) -> AsyncIterator[JobEvent]:
         """Yield what happens to a job, to the `done` event with the finished job. Connects anew and goes on
@@ -214,21 +214,27 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
 
     async def cancel(self, job_id: str) -> AsyncJob:
         """Cancel a job. Raises StateConflictError when it had ended otherwise."""
-        return AsyncJob(await self._ask(Call("DELETE", wire.job_path(job_id))), self)
+        return AsyncJob(await self.run(plans.ask(Call("DELETE", wire.job_path(job_id)), self.terms)), self)
 
     async def deliveries(self, job_id: str) -> Views:
         """Return what became of the callback of a job: none before its end, else one with its tries."""
-        return wire.objects_of((await self._ask(wire.deliveries_call(job_id))).get("items"))
+        return wire.objects_of(
+            (await self.run(plans.ask(wire.deliveries_call(job_id), self.terms))).get("items")
+        )
 
     async def replay_deliveries(self, job_id: str) -> Views:
         """Tell the callback of a job once more, at once. Raises StateConflictError when there is none."""
-        return wire.objects_of((await self._ask(wire.deliveries_call(job_id, replay=True))).get("items"))
+        return wire.objects_of(
+            (await self.run(plans.ask(wire.deliveries_call(job_id, replay=True), self.terms))).get("items")
+        )
 
     async def amend(
         self, job_id: str, *, priority: str | int | None = None, task: str | None = None
     ) -> AsyncJob:
         """Give a job that waits another priority or task. Raises StateConflictError once it runs or ended."""
-        return AsyncJob(await self._ask(arguments.amendment(job_id, priority, task)), self)
+        return AsyncJob(
+            await self.run(plans.ask(arguments.amendment(job_id, priority, task), self.terms)), self
+        )
 
     async def list(
         self,
@@ -257,24 +263,24 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
 
     async def queue(self, task: str) -> View:
         """Return one queue."""
-        return await self._ask(wire.queue_call(task))
+        return await self.run(plans.ask(wire.queue_call(task), self.terms))
 
     async def pause(self, task: str) -> View:
         """Stop handing out jobs of a task; it still accepts. Returns the queue."""
-        return await self._ask(wire.queue_call(task, "pause"))
+        return await self.run(plans.ask(wire.queue_call(task, "pause"), self.terms))
 
     async def resume(self, task: str) -> View:
         """Hand out jobs of a task again. Returns the queue."""
-        return await self._ask(wire.queue_call(task, "resume"))
+        return await self.run(plans.ask(wire.queue_call(task, "resume"), self.terms))
 
     async def drain(self, task: str) -> View:
         """Refuse new jobs of a task and finish those there are. Returns the queue."""
-        return await self._ask(wire.queue_call(task, "drain"))
+        return await self.run(plans.ask(wire.queue_call(task, "drain"), self.terms))
 
     async def erase(self, *, tenant: str | None = None, metadata: Mapping[str, str] | None = None) -> View:
         """Remove all jobs of a tenant, or of whom the metadata names, with their results. Returns `removed`,
         `running`, `done`, `scrubbed` of one bounded part: ask again until it is done."""
-        return await self._ask(wire.erase_call(tenant, metadata))
+        return await self.run(plans.ask(wire.erase_call(tenant, metadata), self.terms))
 
     def map(
         self,

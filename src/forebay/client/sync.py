@@ -110,9 +110,6 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
         """Return what a plan of forebay.client.plans comes to."""
         return drive(plan, self.transport)
 
-    def _ask(self, call: Call) -> View:
-        return self.run(plans.ask(call, self.terms))
-
     def submit(
         self,
         task: str,
@@ -151,7 +148,7 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
         payload = self.run(blobs.settled(payload, self.terms))
         body, key = arguments.one(task, payload, chosen, idempotency_key)
         call = wire.submit_call(body, key, arguments.seconds("wait", wait))
-        return Job(self._ask(call), self)
+        return Job(self.run(plans.ask(call, self.terms)), self)
 
     def submit_many(
         self,
@@ -166,7 +163,9 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
 
     def get(self, job_id: str, *, wait: str | float = 0.0) -> Job:
         """Return a job, at once, or at its next change or after `wait`. Raises NotFoundError or GoneError."""
-        return Job(self._ask(wire.show_call(job_id, arguments.seconds("wait", wait))), self)
+        return Job(
+            self.run(plans.ask(wire.show_call(job_id, arguments.seconds("wait", wait)), self.terms)), self
+        )
 
     def result(self, job_id: str, *, timeout: str | float = RESULT_TIMEOUT) -> Any:
         """Return the result of a job; see `Job.result`."""
@@ -191,7 +190,7 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
 
     def erase_blob(self, blob: BlobRef | str | Mapping[str, str], *, force: bool = False) -> View:
         """Remove a blob for good. Raises StateConflictError while a job names it, unless forced."""
-        return self._ask(blobs.erase_call(blob, force=force))
+        return self.run(plans.ask(blobs.erase_call(blob, force=force), self.terms))
 
     def events(self, job_id: str, *, timeout: str | float = EVENTS_TIMEOUT) -> Iterator[JobEvent]:
         """Yield what happens to a job, to the `done` event with the finished job. Connects anew and goes on
@@ -216,19 +215,21 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job. Raises StateConflictError when it had ended otherwise."""
-        return Job(self._ask(Call("DELETE", wire.job_path(job_id))), self)
+        return Job(self.run(plans.ask(Call("DELETE", wire.job_path(job_id)), self.terms)), self)
 
     def deliveries(self, job_id: str) -> Views:
         """Return what became of the callback of a job: none before its end, else one with its tries."""
-        return wire.objects_of((self._ask(wire.deliveries_call(job_id))).get("items"))
+        return wire.objects_of((self.run(plans.ask(wire.deliveries_call(job_id), self.terms))).get("items"))
 
     def replay_deliveries(self, job_id: str) -> Views:
         """Tell the callback of a job once more, at once. Raises StateConflictError when there is none."""
-        return wire.objects_of((self._ask(wire.deliveries_call(job_id, replay=True))).get("items"))
+        return wire.objects_of(
+            (self.run(plans.ask(wire.deliveries_call(job_id, replay=True), self.terms))).get("items")
+        )
 
     def amend(self, job_id: str, *, priority: str | int | None = None, task: str | None = None) -> Job:
         """Give a job that waits another priority or task. Raises StateConflictError once it runs or ended."""
-        return Job(self._ask(arguments.amendment(job_id, priority, task)), self)
+        return Job(self.run(plans.ask(arguments.amendment(job_id, priority, task), self.terms)), self)
 
     def list(
         self,
@@ -257,24 +258,24 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
 
     def queue(self, task: str) -> View:
         """Return one queue."""
-        return self._ask(wire.queue_call(task))
+        return self.run(plans.ask(wire.queue_call(task), self.terms))
 
     def pause(self, task: str) -> View:
         """Stop handing out jobs of a task; it still accepts. Returns the queue."""
-        return self._ask(wire.queue_call(task, "pause"))
+        return self.run(plans.ask(wire.queue_call(task, "pause"), self.terms))
 
     def resume(self, task: str) -> View:
         """Hand out jobs of a task again. Returns the queue."""
-        return self._ask(wire.queue_call(task, "resume"))
+        return self.run(plans.ask(wire.queue_call(task, "resume"), self.terms))
 
     def drain(self, task: str) -> View:
         """Refuse new jobs of a task and finish those there are. Returns the queue."""
-        return self._ask(wire.queue_call(task, "drain"))
+        return self.run(plans.ask(wire.queue_call(task, "drain"), self.terms))
 
     def erase(self, *, tenant: str | None = None, metadata: Mapping[str, str] | None = None) -> View:
         """Remove all jobs of a tenant, or of whom the metadata names, with their results. Returns `removed`,
         `running`, `done`, `scrubbed` of one bounded part: ask again until it is done."""
-        return self._ask(wire.erase_call(tenant, metadata))
+        return self.run(plans.ask(wire.erase_call(tenant, metadata), self.terms))
 
     def map(
         self,

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from forebay.core.estimator import Eta
+from forebay.core.line import Line
 from forebay.core.token_bucket import TokenBucket
 from forebay.core.watermark import Watermark
 
@@ -118,13 +119,13 @@ def too_late(
 class Gate:
     """The door of one task: its policy, its soft watermark and, when set, its token bucket."""
 
-    __slots__ = ("_line_at", "_mark", "bucket", "policy")
+    __slots__ = ("_line", "_mark", "bucket", "policy")
 
     def __init__(self, policy: AdmissionPolicy, *, bucket: TokenBucket | None = None) -> None:
         self.policy = policy
         self.bucket = bucket
         self._mark = Watermark(low=policy.soft_low_share, high=policy.soft_share)
-        self._line_at = float("-inf")  # when the last of those who were told to come back has room
+        self._line = Line()
 
     @property
     def pressured(self) -> bool:
@@ -159,8 +160,8 @@ class Gate:
                 spread_s = wait_s * (1 + policy.spread_share * jitter)
                 return Rejected(Reason.RATE_LIMITED, min(spread_s, RETRY_AFTER_MAX_S), self.bucket.rate_per_s)
         level = max((snapshot.jobs + jobs) / policy.jobs_max, (snapshot.bytes + size_b) / policy.bytes_max)
-        if self._line_at > now and level < policy.soft_low_share:
-            self._line_at = now  # room for many: whoever was told to come has been here, or will not come
+        if level < policy.soft_low_share:
+            self._line.close(now=now)
         return Accepted(self._mark.see(level))
 
     def told_to_come(self, rejected: Rejected, *, drain_per_s: float | None, now: float) -> Rejected:
@@ -174,10 +175,9 @@ class Gate:
         if rejected.reason not in {Reason.FULL, Reason.BYTES_FULL} or not drain_per_s:
             return rejected
         after_s = rejected.retry_after_s or 0.0
-        turn_at = max(self._line_at + 1.0 / drain_per_s, now + after_s)
-        line_max_s = max(LINE_MAX_S, after_s, self.policy.jobs_max / drain_per_s)
-        self._line_at = min(turn_at, now + min(line_max_s, RETRY_AFTER_MAX_S))
-        return rejected._replace(retry_after_s=self._line_at - now)
+        most_s = min(max(LINE_MAX_S, after_s, self.policy.jobs_max / drain_per_s), RETRY_AFTER_MAX_S)
+        turn_s = self._line.join(step_s=1.0 / drain_per_s, soonest_s=after_s, most_s=most_s, now=now)
+        return rejected._replace(retry_after_s=turn_s)
 
     def retry_after_s(self, to_drain: float, drain_per_s: float | None, jitter: float) -> float:
         """Return when room for `to_drain` jobs is expected, spread by `jitter`."""

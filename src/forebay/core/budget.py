@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from forebay.core.line import Line
 from forebay.core.token_bucket import TokenBucket
 from forebay.core.units import rate_per_s
 from forebay.errors import InvalidError, QuotaExceededError
@@ -55,7 +56,7 @@ class Budget:
     has to come twice unless a newcomer was faster.
     """
 
-    __slots__ = ("_bucket", "_line_at", "declared", "granted", "name", "refused", "tenant", "used_at")
+    __slots__ = ("_bucket", "_line", "declared", "granted", "name", "refused", "tenant", "used_at")
 
     def __init__(self, *, tenant: str, name: str, rate_per_s: float, declared: bool, now: float) -> None:
         self.tenant = tenant
@@ -65,7 +66,7 @@ class Budget:
         self.refused = 0  # jobs, each time they were refused
         self.used_at = now
         self._bucket = TokenBucket(rate_per_s=rate_per_s, burst=max(BURST_MIN, rate_per_s * BURST_S))
-        self._line_at = now  # when the last of those who were told to come back has its turn
+        self._line = Line()
 
     @property
     def rate_per_s(self) -> float:
@@ -83,7 +84,7 @@ class Budget:
 
     def line_s(self, *, now: float) -> float:
         """Return the seconds until all who were told to come back have had their turn."""
-        return 0.0 if self.left(now=now) >= self.burst else max(0.0, self._line_at - now)
+        return 0.0 if self.left(now=now) >= self.burst else self._line.wait_s(now=now)
 
     def has(self, jobs: int, *, now: float) -> bool:
         """Say whether so many jobs would be let in together; takes nothing."""
@@ -104,24 +105,24 @@ class Budget:
         """
         need = min(float(jobs), self.burst)
         self._close_line(now)
-        if self._line_at <= now:
-            self._line_at = now + self._bucket.wait_s(need, now=now)
-        else:
-            self._line_at += need / self.rate_per_s
-        self._line_at = min(self._line_at, now + BACK_MAX_S)
+        turn_s = self._line.join(
+            step_s=need / self.rate_per_s,
+            soonest_s=self._bucket.wait_s(need, now=now),
+            most_s=BACK_MAX_S,
+            now=now,
+        )
         self.refused += jobs
         self.used_at = max(self.used_at, now)
-        return math.ceil((self._line_at - now + LATE_S) * 1000) / 1000
+        return math.ceil((turn_s + LATE_S) * 1000) / 1000
 
     def idle(self, *, now: float) -> bool:
         """Say whether it may be forgotten: unused for long, full again, and nobody waits."""
         full_s = self.burst / self.rate_per_s
-        return now - max(self.used_at, self._line_at) > max(IDLE_S, full_s)
+        return now - max(self.used_at, self._line.ends_at) > max(IDLE_S, full_s)
 
     def _close_line(self, now: float) -> None:
-        # A full bucket: whoever was told to come has been and gone, or will not come.
         if self.left(now=now) >= self.burst:
-            self._line_at = min(self._line_at, now)
+            self._line.close(now=now)
 
 
 class Budgets:
