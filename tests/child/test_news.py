@@ -184,7 +184,7 @@ def test_checkpoints_that_come_fast_travel_together_and_the_newest_stays(tmp_pat
 
     seen = in_child(tmp_path, SAVING, doing)
     assert json.loads(seen.checkpoints[-1][1]) == {"page": 19_999}
-    assert len(seen.checkpoints) < 100
+    assert len(seen.checkpoints) < 2_000  # one for each pause between two, however slow the machine is
     assert seen.outputs() == [[None, {"page": 19_999}]]
 
 
