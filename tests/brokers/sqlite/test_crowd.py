@@ -1,12 +1,14 @@
-"""Ten thousand tenants: what a look at the queue costs goes by what changed, not by how many lines there are."""
+"""Ten thousand tenants, and many ordering keys: what a look at the queue costs goes by what changed, not by how many lines there are."""
 
 import pytest
 
 from forebay.brokers.sqlite import endings
 from forebay.brokers.sqlite.lane import Lane
 from forebay.brokers.sqlite.store import SqlBook
+from forebay.core import settle
 from forebay.core.fairness import Share
 from forebay.core.job import Job, Line
+from forebay.core.ledger import Ledger
 
 NOW = 1_000.0
 TENANTS = 10_000
@@ -114,3 +116,23 @@ def test_tenants_that_come_and_go_leave_nothing_behind():
     queue = book.shelf.index.by_name["t"]
     assert len(book.shelf.index.ends) <= len(queue.lanes) + 1 <= 5
     assert len(queue._lines._touched) <= 2 * len(queue.lanes) + 64
+
+
+@pytest.mark.parametrize("made", [lambda: SqlBook.in_memory(now=NOW), Ledger], ids=["SQLite", "memory"])
+def test_ordering_keys_that_are_done_with_are_remembered_nowhere(made):
+    book = made()
+    chains = lambda: book.shelf.index.chains if isinstance(book, SqlBook) else book._shelf.chains
+    for begin in range(0, 2_000, 500):
+        jobs = [
+            Job(book.new_id(NOW), "t", b"{}", NOW, NOW, tenant="a", ordering_key=f"k{begin + n // 2}")
+            for n in range(500)
+        ]
+        book.enqueue(jobs, now=NOW)
+        book.cancel([job.id for job in jobs[::5]], now=NOW)
+        while leases := book.lease("t", limit=500, lease_s=9.0, worker="w", now=NOW):
+            book.commit([settle.complete(lease, output=b"1", now=NOW) for lease in leases], now=NOW)
+        assert book.depth("t", now=NOW).open == 0
+        assert not chains() and chains().snapshot() == {}
+    if isinstance(book, SqlBook):
+        queue = book.shelf.index.by_name["t"]
+        assert (len(queue.keyed), len(queue.blocked), len(book.shelf.index.ending)) == (0, 0, 0)
