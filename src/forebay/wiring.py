@@ -36,6 +36,7 @@ from forebay.observe.logs import Seldom, make_log
 from forebay.observe.metrics import Exposition, Readers, Recent
 from forebay.observe.sampler import DepthSampler, depths_of
 from forebay.observe.voice import Voice, banner
+from forebay.pipeline.board import Board
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.server.asking import hosts_allowed
@@ -245,6 +246,7 @@ class System:
             blobs=self.blobs,
             sender=self.sender,
             crons=self.crons,
+            board=Board(data_directory(self.settings)),
             links=open_links(self.settings),
             callbacks=rules_of(self.settings),
             budgets=budgets_of(self.settings.budgets),

@@ -78,6 +78,7 @@ def a_front(
     keys=None,
     blobs=None,
     reserve_b=0,
+    board=None,
     **settings,
 ):
     """`blobs` is a directory for them; without it there are none."""
@@ -117,6 +118,7 @@ def a_front(
         meters=meters,
         log=Log(),
         node=node,
+        board=board,
         version="test",
         watchman=Watchman(None if keys is None else read_ring(keys, None)),
     )

@@ -22,12 +22,17 @@ class LoadError(Exception):
 def load_app(reference: str) -> App:
     """Return the App. Raises LoadError."""
     place, attribute = split_reference(reference)
-    is_file = place.endswith(".py") or os.sep in place
-    module = _import_file(place) if is_file else _import_module(place)
+    module = load_module(place)
     app = _named(module, place, attribute) if attribute else _only(module, place)
     if not app.tasks:
         raise LoadError(f"{place}: the App declares no task; put @app.task() on a class or a function")
     return app
+
+
+def load_module(place: str) -> ModuleType:
+    """Return the imported file or module. Raises LoadError."""
+    is_file = place.endswith(".py") or os.sep in place
+    return _import_file(place) if is_file else _import_module(place)
 
 
 def split_reference(reference: str) -> tuple[str, str]:

@@ -6,7 +6,20 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from forebay.cli import blobs, crons, dead_letters, erase, jobs, keys, queues, serve, size, submit, wait
+from forebay.cli import (
+    blobs,
+    crons,
+    dead_letters,
+    erase,
+    jobs,
+    keys,
+    queues,
+    serve,
+    size,
+    stream,
+    submit,
+    wait,
+)
 from forebay.cli.help import write_help
 from forebay.cli.options import Json
 from forebay.cli.show import print_json, say
@@ -104,6 +117,7 @@ def _build() -> typer.Typer:
     root = _group("")
     root.callback()(_root)
     root.command("serve", cls=Command, rich_help_panel=RUN)(serve.serve)
+    root.command("stream", cls=Command, rich_help_panel=RUN)(stream.stream)
     root.command("submit", cls=Command, rich_help_panel=WORK)(submit.submit)
     root.command("wait", cls=Command, rich_help_panel=WORK)(wait.wait)
     for name, module, help_text, panel in (

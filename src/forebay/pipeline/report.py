@@ -89,6 +89,14 @@ class Report:
         """The share of what was sent that was dropped."""
         return self.dropped / self.sent if self.sent else 0.0
 
+    def items(self) -> list[dict[str, Any]]:
+        """Return its streams as GET /v1/streams shows them."""
+        return [{"pipeline": self.pipeline, "state": self.state, **asdict(one)} for one in self.streams]
+
+    def stage_items(self) -> list[dict[str, Any]]:
+        """Return its stages as GET /v1/streams shows them."""
+        return [{"pipeline": self.pipeline, **asdict(one)} for one in self.stages]
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         return asdict(self)

@@ -25,6 +25,7 @@ from forebay.server.problems import InternalError, problem_body, problem_headers
 from forebay.server.quarantine import QuarantineDesk
 from forebay.server.queues import Queues
 from forebay.server.routing import add_routes
+from forebay.server.streams import StreamDesk
 
 JOBS = "/v1/jobs"  # the door itself answers a POST there
 
@@ -46,6 +47,7 @@ def cold_routes(front: Front, pressure: Pressure) -> ASGIApp:
         Announcer(front, pressure),
         BudgetDesk(front),
         CronDesk(front),
+        StreamDesk(front),
         Linker(front),
         DeadLetters(front, pressure),
         QuarantineDesk(front),

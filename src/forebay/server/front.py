@@ -45,6 +45,18 @@ class NodeView(Protocol):
         ...
 
 
+class StreamBoard(Protocol):
+    """What the door may ask about pipelines of frames, which run in processes of their own."""
+
+    def streams(self) -> Sequence[Mapping[str, object]]:
+        """Return one JSON-able record per stream of every running pipeline: see StreamView."""
+        ...
+
+    def stages(self) -> Sequence[Mapping[str, object]]:
+        """Return one JSON-able record per stage."""
+        ...
+
+
 class SenderView(Protocol):
     """What the door may ask the sender of webhooks in the same process."""
 
@@ -177,6 +189,7 @@ class Front:
     blobs: Keeper | None = None
     sender: SenderView | None = None
     crons: CronsView | None = None
+    board: StreamBoard | None = None
     callbacks: CallbackRules = field(default_factory=CallbackRules)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     budgets: Budgets = field(default_factory=Budgets)

@@ -21,6 +21,7 @@ from forebay.server.linking import VIEWS as LINKING
 from forebay.server.predict_docs import describe_predict
 from forebay.server.quarantine import VIEWS as QUARANTINE
 from forebay.server.routing import Param, Route, answers, json_response, operation_id
+from forebay.server.streams import VIEWS as STREAMS
 from forebay.server.views import ALL
 
 _REF = "#/components/schemas/"
@@ -115,7 +116,18 @@ def build_document(api: FastAPI, front: Front) -> dict[str, Any]:
     document["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["304"] = {"description": "Unchanged"}
     _describe_events(document["paths"]["/v1/jobs/{job_id}/events"]["get"])
     _describe_blobs(document["paths"])
-    shapes = (*ALL, *LETTERS, *VIEWS, *CANCELLING, *BUDGETS, *ANNOUNCING, *CRONS, *LINKING, *QUARANTINE)
+    shapes = (
+        *ALL,
+        *LETTERS,
+        *VIEWS,
+        *CANCELLING,
+        *BUDGETS,
+        *ANNOUNCING,
+        *CRONS,
+        *LINKING,
+        *QUARANTINE,
+        *STREAMS,
+    )
     _, components = msgspec.json.schema_components(shapes, ref_template=_REF + "{name}")
     for spec in front.tasks.values():
         components[f"{spec.name}_input"] = dict(spec.input_schema)
