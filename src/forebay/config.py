@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -17,7 +18,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 # Names that are honoured although they lack the prefix; ours wins when both are set.
 _FOREIGN_NAMES = {"WORKER_CONCURRENCY": "workers", "QUEUE_MAXSIZE": "queue_max"}
 # Children do not get the first; the others are read elsewhere and are no settings.
-_OURS_ALONE = frozenset({"FOREBAY_API_KEYS", "FOREBAY_PAYLOAD_KEYS", "FOREBAY_LINK_SECRET"})
+_OURS_ALONE = frozenset({"FOREBAY_API_KEYS", "FOREBAY_PAYLOAD_KEYS", "FOREBAY_LINK_SECRET", "FOREBAY_BROKER"})
 _RESERVED = frozenset({"FOREBAY_APP", "FOREBAY_CONFIG"})
 
 
@@ -54,7 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = None
     data: Annotated[str, About("directory of the embedded store")] = ".forebay"
-    broker: Annotated[str | None, About("engine; none means the embedded store under data")] = None
+    broker: Annotated[
+        str | None, About("engine: postgresql://…; none means the embedded store under data")
+    ] = None
     workers: Annotated[
         int | None, About("replicas of each class task, and size of the pool of functions", "int", 1, 1024)
     ] = None
@@ -165,8 +168,11 @@ class Field(NamedTuple):
 
 
 def data_directory(settings: Settings) -> Path:
-    """Return the directory of the embedded store."""
-    return Path((settings.broker or "").removeprefix("sqlite:").removeprefix("//") or settings.data)
+    """Return the directory of the embedded store, or of what a server on another engine keeps alone."""
+    engine = settings.broker or ""
+    if not engine.startswith("sqlite:"):
+        return Path(settings.data)
+    return Path(engine.removeprefix("sqlite:").removeprefix("//") or settings.data)
 
 
 def describe_settings() -> list[Field]:
@@ -179,7 +185,7 @@ def describe_settings() -> list[Field]:
 
 
 def process_environment() -> dict[str, str]:
-    """Return this process's environment for what children inherit: all but the keys the server lets in."""
+    """Return this process's environment for what children inherit: all but what opens the server's doors."""
     return {name: value for name, value in os.environ.items() if name not in _OURS_ALONE}
 
 
@@ -220,10 +226,15 @@ def load_settings(
 
 def shown(settings: Settings) -> dict[str, object]:
     """Return the effective settings for people, with secrets masked."""
-    return {
-        name: str(value) if isinstance(value, Secret) else value
-        for name, value in ((name, getattr(settings, name)) for name in _ABOUT)
-    }
+    values = {name: getattr(settings, name) for name in _ABOUT}
+    values["broker"] = None if settings.broker is None else without_password(settings.broker)
+    return {name: str(value) if isinstance(value, Secret) else value for name, value in values.items()}
+
+
+def without_password(url: str) -> str:
+    """Return a URL with stars in place of its password, and of one among its parameters."""
+    url = re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&](?:ssl)?password=)[^&#]*", r"\1***", url)
 
 
 def _from_file(cwd: Path, explicit: Path | None) -> list[tuple[str, tuple[str, Any]]]:

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -75,26 +76,39 @@ async def open_engine(
     on_gone: Callable[[ForebayError], None] | None = None,
 ) -> Broker:
     """Open the engine the settings name, sealed where there are keys. Raises ForebayError with one line."""
-    url = settings.broker or ""
-    if url and not url.startswith("sqlite:"):
-        scheme = url.partition(":")[0]
+    scheme = (settings.broker or "sqlite:").partition(":")[0]
+    if scheme not in {"sqlite", "postgresql", "postgres"}:
         raise ConfigError(f"broker: the engine {scheme!r} is not available in this version; leave it out")
     directory = data_directory(settings)
     told = settings.payload_keys
     vault = vault_for(directory, None if told is None else told.reveal())
     kept = Retention.of(settings.retention, settings.retention_failed)
-    broker = await SqliteBroker.open(
-        directory,
-        clock=clock,
-        retention_s=kept.ended_s,
-        dead_s=kept.dead_s,
-        on_broken=on_broken,
-        on_gone=on_gone,
-    )
+    broker: Broker
+    if scheme == "sqlite":
+        broker = await SqliteBroker.open(
+            directory,
+            clock=clock,
+            retention_s=kept.ended_s,
+            dead_s=kept.dead_s,
+            on_broken=on_broken,
+            on_gone=on_gone,
+        )
+    else:
+        broker = await _open_postgres(settings.broker or "", directory, clock, kept)
     if vault is None:
         return broker
     vault.mark(directory)
     return sealed(broker, vault)
+
+
+async def _open_postgres(url: str, directory: Path, clock: Clock, kept: Retention) -> Broker:
+    from forebay.brokers.postgres import PostgresBroker  # its driver is an extra
+
+    try:  # for what this server alone keeps: secrets of its own, blobs when nothing else is said
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"data: {directory}: {error.strerror}") from None
+    return await PostgresBroker.open(url, clock=clock, retention_s=kept.ended_s, dead_s=kept.dead_s)
 
 
 class System:

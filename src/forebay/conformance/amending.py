@@ -13,7 +13,7 @@ from forebay.conformance.fixtures import (
     running,
     stored,
 )
-from forebay.conformance.suite import check
+from forebay.conformance.suite import check, needs
 from forebay.core import settle
 from forebay.core.job import Amendment, AmendVerdict
 from forebay.core.lifecycle import State
@@ -32,6 +32,7 @@ async def a_waiting_job_takes_another_priority(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def a_waiting_job_moves_to_another_task(broker: Broker) -> None:
     job = await stored(broker, version="1", fingerprint=b"f", ordering_key="k", metadata=b'{"a":"b"}')
     behind = await stored(broker, ordering_key="k")

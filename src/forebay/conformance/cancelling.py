@@ -25,6 +25,7 @@ from forebay.ports.broker import Broker
 
 
 @check
+@needs("given_time")
 async def a_waiting_job_is_cancelled_at_once(broker: Broker) -> None:
     queued = await stored(broker)
     scheduled = await stored(broker, run_at=T0 + 50)

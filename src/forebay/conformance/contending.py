@@ -19,7 +19,7 @@ from forebay.conformance.fixtures import (
     running,
     stored,
 )
-from forebay.conformance.suite import check
+from forebay.conformance.suite import check, needs
 from forebay.core import settle
 from forebay.core.job import CancelVerdict, Claim, Hold, Lease, Query
 from forebay.core.lifecycle import State
@@ -173,6 +173,7 @@ async def readers_see_whole_jobs_while_others_write(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def bells_and_listeners_that_fail_harm_nobody(broker: Broker) -> None:
     def ring(_: str) -> None:
         raise RuntimeError("a bell that is broken")

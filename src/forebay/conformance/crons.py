@@ -96,6 +96,7 @@ async def an_entry_is_new_once_for_each_timetable(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def a_paused_entry_gets_no_job_and_goes_on_from_the_resume(broker: Broker) -> None:
     await fired(broker, T0, None, Skipped.NEW.value)
     paused = await broker.crons.steer(NAME, paused=True, now=T0 + 10)

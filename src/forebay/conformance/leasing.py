@@ -26,6 +26,7 @@ from forebay.ports.broker import Broker
 
 
 @check
+@needs("given_time")
 async def a_lease_holds_all_a_worker_needs(broker: Broker) -> None:
     job = await stored(broker, metadata=b'{"a":"b"}', tenant="acme", deadline_at=T0 + 99)
     expected = Lease(
@@ -251,6 +252,7 @@ async def nobody_can_renew_what_is_not_there_or_has_ended(broker: Broker) -> Non
 
 
 @check
+@needs("given_time")
 async def progress_is_kept_until_it_is_replaced_and_goes_with_the_lease(broker: Broker) -> None:
     lease = await running(broker)
     claim = Claim(lease.job.id, lease.fence)
@@ -267,6 +269,7 @@ async def progress_is_kept_until_it_is_replaced_and_goes_with_the_lease(broker: 
 
 
 @check
+@needs("given_time")
 async def a_checkpoint_is_given_to_the_next_try_until_the_job_ends(broker: Broker) -> None:
     lease = await running(broker)
     equal(lease.checkpoint, None, "checkpoint of the first try")
@@ -301,6 +304,7 @@ async def nobody_has_a_place_before_the_first(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def a_holder_is_told_of_a_cancel_and_keeps_its_lease(broker: Broker) -> None:
     lease = await running(broker)
     equal(await broker.cancel([lease.job.id], now=T0 + 1), [CancelVerdict.REQUESTED], "verdict")

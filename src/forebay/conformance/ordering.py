@@ -72,7 +72,7 @@ async def the_first_that_comes_beside_another_is_a_little_ahead(broker: Broker) 
 
 
 @check
-@needs("ordered")
+@needs("ordered", "given_time")
 async def an_idle_tenant_saves_up_little(broker: Broker) -> None:
     await _many(broker, 120, tenant="busy")
     await stored(broker, tenant="idle")
@@ -84,7 +84,7 @@ async def an_idle_tenant_saves_up_little(broker: Broker) -> None:
 
 
 @check
-@needs("ordered")
+@needs("ordered", "given_time")
 async def heavy_jobs_count_for_what_they_take(broker: Broker) -> None:
     await _many(broker, 60, tenant="heavy")
     await _many(broker, 60, tenant="light")
@@ -221,6 +221,7 @@ async def an_ordering_key_belongs_to_a_task_and_a_tenant(broker: Broker) -> None
 
 
 @check
+@needs("given_time")
 async def an_ordering_key_waits_out_retries_and_is_freed_by_a_dead_letter(broker: Broker) -> None:
     first, second = [await stored(broker, ordering_key="k") for _ in range(2)]
     (lease,) = await leased(broker)
@@ -237,6 +238,7 @@ async def an_ordering_key_waits_out_retries_and_is_freed_by_a_dead_letter(broker
 
 
 @check
+@needs("given_time")
 async def an_ordering_key_goes_on_when_its_head_ends_while_it_waits(broker: Broker) -> None:
     head = await stored(broker, ordering_key="k", run_at=T0 + 50)
     mortal = await stored(broker, ordering_key="k", expires_at=T0 + 5)

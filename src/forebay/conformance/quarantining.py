@@ -109,6 +109,7 @@ async def a_death_counts_once_and_only_by_a_current_fence(broker: Broker) -> Non
 
 
 @check
+@needs("given_time")
 async def deaths_between_tries_of_one_job_count(broker: Broker) -> None:
     policy = SettlePolicy(deaths_max=3, quarantine_deaths=2)
     job = await died(broker, policy=policy)
@@ -147,6 +148,7 @@ async def a_death_of_a_job_that_was_to_be_cancelled_counts(broker: Broker) -> No
 
 
 @check
+@needs("given_time")
 async def a_job_that_died_and_then_succeeds_clears_its_input(broker: Broker) -> None:
     policy = SettlePolicy(deaths_max=3, quarantine_deaths=2)
     await died(broker, policy=policy)
@@ -158,6 +160,7 @@ async def a_job_that_died_and_then_succeeds_clears_its_input(broker: Broker) -> 
 
 
 @check
+@needs("given_time")
 async def what_is_in_quarantine_is_not_cleared_by_a_success(broker: Broker) -> None:
     policy = SettlePolicy(deaths_max=9, quarantine_deaths=1)
     await died(broker, policy=policy)

@@ -151,6 +151,7 @@ async def depth_leaves_out_of_its_lines_what_waits_for_its_ordering_key(broker: 
 
 
 @check
+@needs("given_time")
 async def depth_forgets_what_has_gone(broker: Broker) -> None:
     for end in ("complete", "cancel", "expire", "kill"):
         job = await stored(broker, payload=b"x" * 50, expires_at=T0 + 5 if end == "expire" else None)

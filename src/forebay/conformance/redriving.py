@@ -18,7 +18,7 @@ from forebay.conformance.fixtures import (
     running,
     stored,
 )
-from forebay.conformance.suite import check
+from forebay.conformance.suite import check, needs
 from forebay.core import settle
 from forebay.core.job import Receipt, Verdict
 from forebay.core.lifecycle import State
@@ -101,6 +101,7 @@ async def a_purged_successor_counts_as_none(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def a_successor_may_be_scheduled_and_redriven_itself(broker: Broker) -> None:
     old = await dead(broker)
     job = a_job(broker, run_at=T0 + 10)

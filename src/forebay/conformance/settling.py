@@ -153,6 +153,7 @@ async def a_released_job_keeps_its_attempt_and_its_place(broker: Broker) -> None
 
 
 @check
+@needs("given_time")
 async def what_a_job_went_through_stays_with_it(broker: Broker) -> None:
     lease = await running(broker, attempts_max=10)
     for number in range(1, 4):
@@ -171,6 +172,7 @@ async def what_a_job_went_through_stays_with_it(broker: Broker) -> None:
 
 
 @check
+@needs("given_time")
 async def attempts_used_up_end_as_a_dead_letter(broker: Broker) -> None:
     job = await stored(broker, attempts_max=3)
     now = T0

@@ -69,7 +69,8 @@ def reopening_check(run: Callable[[Store], Awaitable[None]]) -> Callable[[Store]
 
 
 def needs(*abilities: str) -> Callable[[Callable[[Any], Awaitable[None]]], Callable[[Any], Awaitable[None]]]:
-    """Say what an engine must be able to do for this check: "durable", "ordered", "given_time".
+    """Say what an engine must be able to do for this check: "durable", "ordered", "given_time", "owned" (by
+    one process at a time).
 
     Stands below @check. An engine that says it cannot is skipped by that name, never in silence.
     """
@@ -151,7 +152,12 @@ def _made(run: Callable[[Any], Awaitable[None]], *, reopens: bool) -> Check:
 
 def _abilities(broker: Broker) -> dict[str, bool]:
     can = broker.capabilities
-    return {"durable": can.durable, "ordered": can.ordered, "given_time": not can.own_clock}
+    return {
+        "durable": can.durable,
+        "ordered": can.ordered,
+        "given_time": not can.own_clock,
+        "owned": not can.shared,
+    }
 
 
 def _told(error: Exception) -> str:

@@ -1,0 +1,6 @@
+"""PostgresBroker: jobs in PostgreSQL, shared by any number of servers; needs the extra `postgres`."""
+
+from forebay.brokers.postgres.address import Address
+from forebay.brokers.postgres.engine import PostgresBroker
+
+__all__ = ["Address", "PostgresBroker"]

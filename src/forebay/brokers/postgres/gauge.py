@@ -1,0 +1,78 @@
+"""Gauge: what tasks and tenants hold, as the newest transaction of this process found it, in memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.brokers.postgres.schema import QUEUED, RETRYING, RUNNING, SCHEDULED
+from forebay.core.job import Job
+from forebay.core.tenant import Held
+from forebay.ports.broker import Load
+
+Row = tuple[Any, ...]
+_OPEN = frozenset({SCHEDULED, QUEUED, RUNNING, RETRYING})
+
+
+class _Counts:
+    __slots__ = ("bytes", "draining", "open", "paused", "queued", "running")
+
+    def __init__(self) -> None:
+        self.open = self.queued = self.running = self.bytes = 0
+        self.paused = self.draining = False
+
+
+class Gauge:
+    """Exact for what this process does; what others do it learns with the next look."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _Counts] = {}
+        self._held: dict[str, list[int]] = {}
+        self._coming: dict[str, list[int]] = {}  # by task: submitted, and not yet in a transaction that ended
+        self._coming_of: dict[str, list[int]] = {}  # by tenant
+
+    def saw(self, counts: Sequence[Row], taps: Sequence[Row]) -> None:
+        """Take in what a transaction found."""
+        tasks: dict[str, _Counts] = {}
+        held: dict[str, list[int]] = {}
+        for task, tenant, state, jobs, size in counts:
+            if state not in _OPEN or not jobs:
+                continue
+            own = tasks.get(task) or tasks.setdefault(task, _Counts())
+            own.open += jobs
+            own.bytes += size
+            own.queued += jobs if state == QUEUED else 0
+            own.running += jobs if state == RUNNING else 0
+            of_tenant = held.setdefault(tenant, [0, 0])
+            of_tenant[0] += jobs
+            of_tenant[1] += size
+        for task, paused, draining in taps:
+            own = tasks.get(task) or tasks.setdefault(task, _Counts())
+            own.paused, own.draining = paused, draining
+        self._tasks, self._held = tasks, held
+
+    def comes(self, jobs: Sequence[Job], sign: int) -> None:
+        """Count jobs that are on their way into the store (1), or are so no more (-1)."""
+        for job in jobs:
+            for held, name in ((self._coming, job.task), (self._coming_of, job.tenant)):
+                count = held.setdefault(name, [0, 0])
+                count[0] += sign
+                count[1] += sign * job.size
+                if not count[0]:
+                    del held[name]
+
+    def load(self, task: str) -> Load:
+        """Return how much a task holds."""
+        own, (jobs, size) = self._tasks.get(task), self._coming.get(task, (0, 0))
+        if own is None:
+            return Load(jobs, jobs, 0, size)
+        return Load(
+            own.open + jobs, own.queued + jobs, own.running, own.bytes + size, own.paused, own.draining
+        )
+
+    def held(self, tenant: str) -> Held:
+        """Return what a tenant holds."""
+        (jobs, size), (more, more_b) = self._held.get(tenant, (0, 0)), self._coming_of.get(tenant, (0, 0))
+        return Held(jobs + more, size + more_b)
+
+    def waiting(self) -> set[str]:
+        """Return the tasks that have queued jobs and are not paused."""
+        return {task for task, own in self._tasks.items() if own.queued and not own.paused}

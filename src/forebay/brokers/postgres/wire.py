@@ -1,0 +1,141 @@
+"""Wire: how servers on one store tell each other what changed: NOTIFY and LISTEN, a doorbell and no more.
+
+Whatever is lost here is found by looking: nodes poll, waiters look again, and the counts are read anew each
+second.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from forebay.brokers.postgres.address import psycopg_module
+from forebay.brokers.postgres.connections import Connections
+from forebay.brokers.postgres.news import News
+from forebay.brokers.postgres.rows import NUMBERS, STATES
+from forebay.errors import ForebayError
+from forebay.ports.broker import Change
+
+PAYLOAD_MAX: Final = 7_900  # bytes; the server takes 8,000
+CHANGES_EACH: Final = 100  # of one message
+CHANGES_MAX: Final = 2_000  # told of one group; the rest is found by looking
+LISTEN_AGAIN_S: Final = 1.0  # after a listener's connection went away
+LISTEN_EACH_S: Final = 30.0  # one wait for messages: a closed connection is noticed by then at the latest
+
+
+class Message(msgspec.Struct, array_like=True):
+    """One NOTIFY."""
+
+    sender: str
+    work: list[str] = []
+    cancels: list[str] = []
+    owed: bool = False
+    deadly: bool = False
+    tasks: list[str] = []  # of the changes
+    changes: list[tuple[str, int, int]] = []  # job, its place in tasks, state
+
+
+def messages_of(news: News, sender: str) -> list[str]:
+    """Return the payloads that tell of news; what does not fit is left out."""
+    changes = news.changes[:CHANGES_MAX]
+    found: list[str] = []
+    for begin in range(0, max(1, len(changes)), CHANGES_EACH):
+        part = changes[begin : begin + CHANGES_EACH]
+        tasks = sorted({change.task for change in part})
+        rows = [(change.job_id, tasks.index(change.task), NUMBERS[change.state]) for change in part]
+        message = Message(sender, tasks=tasks, changes=rows)
+        if not found:
+            message.work, message.cancels = sorted(news.work), sorted(news.cancels)
+            message.owed, message.deadly = news.owed, news.deadly
+        text = msgspec.json.encode(message)
+        if len(text) > PAYLOAD_MAX:  # names beyond measure: ring, and say nothing more
+            text = msgspec.json.encode(Message(sender, owed=news.owed, deadly=news.deadly))
+        found.append(text.decode())
+    return found
+
+
+def news_of(message: Message) -> News:
+    """Return what a message tells."""
+    news = News()
+    news.work.update(message.work)
+    news.cancels.update(message.cancels)
+    news.owed, news.deadly = message.owed, message.deadly
+    news.changes = [Change(job, message.tasks[task], STATES[state]) for job, task, state in message.changes]
+    return news
+
+
+class Wire:
+    """Sends what is told here, and hears what others tell."""
+
+    def __init__(self, connections: Connections, hear: Callable[[News], None]) -> None:
+        self._connections = connections
+        self._hear = hear
+        self._channel = f"forebay_{connections.address.schema}"
+        self._sender = secrets.token_hex(8)
+        self._pending = News()
+        self._told = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self._tasks = [asyncio.ensure_future(self._send()), asyncio.ensure_future(self._listen())]
+
+    def tell(self, news: News) -> None:
+        """Tell others, soon. What comes together goes together."""
+        if news.work or news.cancels or news.changes or news.owed or news.deadly:
+            self._pending.add(news)
+            self._told.set()
+
+    async def close(self) -> None:
+        """Stop; twice is harmless."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def _send(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            news, self._pending = self._pending, News()
+            texts = messages_of(news, self._sender)
+            with contextlib.suppress(ForebayError, psycopg_module().Error):
+                await self._notify(texts)
+
+    async def _notify(self, texts: list[str]) -> None:
+        connection = await self._connections.take()
+        whole = False
+        try:
+            await connection.execute(
+                "SELECT count(pg_notify(%s, t)) FROM unnest(%s::text[]) AS u(t)", [self._channel, texts]
+            )
+            whole = True
+        finally:
+            await self._connections.give(connection, whole=whole)
+
+    async def _listen(self) -> None:
+        while True:
+            with contextlib.suppress(psycopg_module().Error, TimeoutError, OSError):
+                await self._listen_once()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_AGAIN_S):
+                    await asyncio.Event().wait()
+
+    async def _listen_once(self) -> None:
+        connection = await self._connections.connect()
+        try:
+            await connection.execute(f'LISTEN "{self._channel}"', prepare=False)
+            while not connection.closed:
+                async for notice in connection.notifies(timeout=LISTEN_EACH_S):
+                    self._heard(notice)
+        finally:
+            await connection.close()
+
+    def _heard(self, notice: Any) -> None:
+        if self._sender in notice.payload[:40]:
+            return
+        with contextlib.suppress(msgspec.MsgspecError, IndexError):  # another version may say more
+            self._hear(news_of(msgspec.json.decode(notice.payload.encode(), type=Message)))

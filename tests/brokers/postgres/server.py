@@ -1,0 +1,164 @@
+"""PostgresServer: a real server of its own in a directory of its own, on a free port, as nobody important."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from tests.waiting import until
+
+START_MAX_S = 60.0
+STOP_MAX_S = 20.0
+# Small and quick to start; what is durable stays as it is.
+SETTINGS = {
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "autovacuum_naptime": "5s",
+    "log_min_messages": "warning",
+    "timezone": "UTC",
+}
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def binaries():
+    """Return the directory of the newest server on this machine."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    known = shutil.which("initdb")
+    assert known, "there is no PostgreSQL server here: apt-get install postgresql"
+    return Path(known).parent
+
+
+class PostgresServer:
+    """Started by `start`; `stop` ends it and removes everything."""
+
+    def __init__(self):
+        self.root = Path(tempfile.mkdtemp(prefix="forebay-pg-", dir="/tmp"))
+        self.port = free_port()
+        self.process = None
+        self.user = None
+        if os.getuid() == 0:  # the server refuses to run as root
+            self.user = pwd.getpwnam("postgres")
+            os.chown(self.root, self.user.pw_uid, self.user.pw_gid)
+
+    def url(self, schema="forebay", user="postgres", database="postgres", **more):
+        query = "&".join(f"{name}={value}" for name, value in {"schema": schema, **more}.items())
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}?{query}"
+
+    def run(self, *command):
+        demoted = (
+            {}
+            if self.user is None
+            else {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+        )
+        return subprocess.run(
+            command, cwd=self.root, check=True, capture_output=True, timeout=START_MAX_S, **demoted
+        )
+
+    def make(self):
+        self.run(
+            str(binaries() / "initdb"),
+            "-D",
+            str(self.root / "data"),
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        )
+        return self
+
+    def start(self, **more):
+        options = [part for name, value in {**SETTINGS, **more}.items() for part in ("-c", f"{name}={value}")]
+        demoted = (
+            {}
+            if self.user is None
+            else {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+        )
+        with open(self.root / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    str(binaries() / "postgres"),
+                    "-D",
+                    str(self.root / "data"),
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    str(self.root),
+                    "-c",
+                    "listen_addresses=127.0.0.1",
+                    *options,
+                ],
+                cwd=self.root,
+                stdout=log,
+                stderr=log,
+                **demoted,
+            )
+        until(self.answers, START_MAX_S, f"the server answers; its log: {self.log()[-2000:]}")
+        return self
+
+    def answers(self):
+        assert self.process.poll() is None, self.log()[-2000:]
+        try:
+            with psycopg.connect(self.url().partition("?")[0], connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+    def log(self):
+        path = self.root / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def halt(self, how=signal.SIGINT):
+        """End the server: SIGINT cuts every connection, SIGQUIT is as good as a crash."""
+        if self.process is None:
+            return
+        children = (
+            psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        )
+        self.process.send_signal(how)
+        self.process.wait(STOP_MAX_S)
+        psutil.wait_procs(children, timeout=STOP_MAX_S)
+        self.process = None
+
+    def sql(self, *statements, database="postgres"):
+        with psycopg.connect(
+            f"postgresql://postgres@127.0.0.1:{self.port}/{database}", autocommit=True
+        ) as connection:
+            rows = None
+            for statement in statements:
+                cursor = connection.execute(statement)
+                rows = cursor.fetchall() if cursor.description else None
+            return rows
+
+    def empty(self, schema):
+        """Leave nothing in the tables of a schema, where there is one."""
+        rows = self.sql(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename NOT IN ('meta', 'tallies')"
+        )
+        names = [*(name for (name,) in rows), *(["tallies"] if rows else [])]
+        if names:
+            self.sql(*(f'DELETE FROM "{schema}".{name}' for name in names))
+
+    def stop(self):
+        try:
+            self.halt(signal.SIGQUIT)  # nobody needs a checkpoint of what is removed
+        finally:
+            shutil.rmtree(self.root, ignore_errors=True)

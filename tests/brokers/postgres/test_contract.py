@@ -1,0 +1,20 @@
+"""Every check of the contract, on a real server: with times as given, and by the database's clock."""
+
+import asyncio
+
+import pytest
+
+from forebay.conformance import CHECKS, run_check
+from tests.brokers.postgres.engines import Postgres
+
+pytestmark = pytest.mark.engines
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("given_time", [True, False], ids=["given", "own"])
+def test_the_contract_holds(server, check, given_time):
+    way = Postgres(server, given_time)
+    lacking = asyncio.run(run_check(check, way.open, reopen=way.reopen))
+    if lacking is not None:
+        assert lacking in ({"owned"} if given_time else {"owned", "given_time"})
+        pytest.skip(f"postgres has not: {lacking}")
