@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -10,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgspec
 
 from forebay.errors import ConfigError
-from forebay.values import READERS, About, Secret, one_line, read_table
+from forebay.values import READERS, About, Secret, one_line, read_table, without_password
 
 FILE_NAME = "forebay.toml"
 FILE_BYTES_MAX = 1024 * 1024
@@ -229,12 +228,6 @@ def shown(settings: Settings) -> dict[str, object]:
     values = {name: getattr(settings, name) for name in _ABOUT}
     values["broker"] = None if settings.broker is None else without_password(settings.broker)
     return {name: str(value) if isinstance(value, Secret) else value for name, value in values.items()}
-
-
-def without_password(url: str) -> str:
-    """Return a URL with stars in place of its password, and of one among its parameters."""
-    url = re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&](?:ssl)?password=)[^&#]*", r"\1***", url)
 
 
 def _from_file(cwd: Path, explicit: Path | None) -> list[tuple[str, tuple[str, Any]]]:

@@ -168,3 +168,9 @@ def one_line(text: str) -> str:
     """Return a text as one printable line, cut."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= 200 else line[:199] + "…"
+
+
+def without_password(url: str) -> str:
+    """Return a URL with stars in place of its password, and of one among its parameters."""
+    url = re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&](?:ssl)?password=)[^&#]*", r"\1***", url)

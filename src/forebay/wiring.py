@@ -4,24 +4,22 @@ import asyncio
 import importlib
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from forebay.blobs.assembly import open_keeper
 from forebay.blobs.keeper import Keeper
-from forebay.brokers.sealed import sealed, vault_for
-from forebay.brokers.sqlite import SqliteBroker
 from forebay.clock import SystemClock
-from forebay.config import Settings, data_directory, process_environment
+from forebay.config import Settings, process_environment
 from forebay.core.admission import AdmissionPolicy, Gate
 from forebay.core.budget import budgets_of
 from forebay.core.estimator import Estimator
 from forebay.core.retention import Retention
 from forebay.crons.runner import CronTerms, Runner
+from forebay.engines import open_engine
 from forebay.errors import AppError, ConfigError, ForebayError, StoreUnavailableError
 from forebay.node.contradictions import say_contradictions
 from forebay.node.describe import describe
@@ -31,11 +29,12 @@ from forebay.node.interpreter import settle_memory
 from forebay.node.node import Node, NodePlan
 from forebay.node.order import say_order
 from forebay.node.plan import plan_of
+from forebay.observe.depths import Depths
 from forebay.observe.echo import Echo
 from forebay.observe.lanes import LaneMeters
 from forebay.observe.logs import Seldom, make_log
 from forebay.observe.metrics import Exposition, Readers, Recent
-from forebay.observe.sampler import DepthSampler, depths_of
+from forebay.observe.sampler import DepthSampler
 from forebay.observe.voice import Voice, banner
 from forebay.pipeline.board import Board
 from forebay.ports.broker import Broker
@@ -68,49 +67,6 @@ def serve(target: str, settings: Settings) -> int:
     return uvloop.run(_serve(target, settings))
 
 
-async def open_engine(
-    settings: Settings,
-    clock: Clock,
-    *,
-    on_broken: Callable[[ForebayError], None] | None = None,
-    on_gone: Callable[[ForebayError], None] | None = None,
-) -> Broker:
-    """Open the engine the settings name, sealed where there are keys. Raises ForebayError with one line."""
-    scheme = (settings.broker or "sqlite:").partition(":")[0]
-    if scheme not in {"sqlite", "postgresql", "postgres"}:
-        raise ConfigError(f"broker: the engine {scheme!r} is not available in this version; leave it out")
-    directory = data_directory(settings)
-    told = settings.payload_keys
-    vault = vault_for(directory, None if told is None else told.reveal())
-    kept = Retention.of(settings.retention, settings.retention_failed)
-    broker: Broker
-    if scheme == "sqlite":
-        broker = await SqliteBroker.open(
-            directory,
-            clock=clock,
-            retention_s=kept.ended_s,
-            dead_s=kept.dead_s,
-            on_broken=on_broken,
-            on_gone=on_gone,
-        )
-    else:
-        broker = await _open_postgres(settings.broker or "", directory, clock, kept)
-    if vault is None:
-        return broker
-    vault.mark(directory)
-    return sealed(broker, vault)
-
-
-async def _open_postgres(url: str, directory: Path, clock: Clock, kept: Retention) -> Broker:
-    from forebay.brokers.postgres import PostgresBroker  # its driver is an extra
-
-    try:  # for what this server alone keeps: secrets of its own, blobs when nothing else is said
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"data: {directory}: {error.strerror}") from None
-    return await PostgresBroker.open(url, clock=clock, retention_s=kept.ended_s, dead_s=kept.dead_s)
-
-
 class System:
     """Engine, node and door of one process, built together."""
 
@@ -138,6 +94,7 @@ class System:
         self.blobs: Keeper
         self.broker: Broker
         self.node: Node
+        self.depths: Depths
         self.sampler: DepthSampler
         self.sender: Sender
         self.crons: Runner
@@ -149,20 +106,12 @@ class System:
         from forebay.server.serve import server_for
 
         self.broker = await open_engine(self.settings, self.clock, on_broken=self._broken, on_gone=self._gone)
+        if self.settings.broker is not None and not self.broker.capabilities.durable:
+            hint = "fsync or full_page_writes is off there: what was accepted is lost with the power"
+            self.log.warning("store_not_durable", hint=hint)
         try:
             self.blobs = open_keeper(self.settings, self.broker, self.clock, on_failure=self._failed)
-            meters = Exposition(
-                self.tasks,
-                now=self.clock.now,
-                depths=lambda: depths_of(self.broker, self.tasks, now=self.clock.now()),
-                coverages=lambda: {name: one.coverage.shares() for name, one in self.estimators.items()},
-                recent=self.recent,
-                bounds_of=self.bounds,
-                workers=lambda: self.node.workers(),
-                readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
-                blobs=lambda: self.blobs.counts(),
-                quarantined=lambda: self.broker.quarantine.counts(),
-            )
+            meters = self._meters()
             self.node = Node(
                 await self._plan(),
                 broker=self.broker,
@@ -176,6 +125,7 @@ class System:
                 on_output=Echo(self.log, now=self.clock.now).line,
                 feed=self.hub,
             )
+            self.depths = Depths(self.broker, self.tasks, self.clock)
             self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
             self.sender = self._sender(meters)
             self.crons = self._runner(meters)
@@ -184,7 +134,13 @@ class System:
         except BaseException:
             await self.broker.close()
             raise
-        for begin in (self.node.start, self.sampler.start, self.sender.start, self.crons.start):
+        for begin in (
+            self.node.start,
+            self.depths.start,
+            self.sampler.start,
+            self.sender.start,
+            self.crons.start,
+        ):
             begin()
         self.keys.start(self.broker)
         self.blobs.start()
@@ -198,6 +154,7 @@ class System:
         if not self.signals.code:
             await self.node.drain(self.settings.grace, hurry=self.signals.hurry)
         await self.sampler.close()
+        await self.depths.close()
         await self.node.close()
         left_s = 0.0 if self.signals.hurry.is_set() else ends_at - self.clock.now()
         await self.sender.close(within_s=min(left_s, LAST_TRIES_S))
@@ -214,6 +171,20 @@ class System:
         if not stopping.done():
             await self.server.stop(within_s=LAST_ANSWERS_S)
         await stopping
+
+    def _meters(self) -> Exposition:
+        return Exposition(
+            self.tasks,
+            now=self.clock.now,
+            depths=lambda: self.depths.seen(),
+            coverages=lambda: {name: one.coverage.shares() for name, one in self.estimators.items()},
+            recent=self.recent,
+            bounds_of=self.bounds,
+            workers=lambda: self.node.workers(),
+            readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
+            blobs=lambda: self.blobs.counts(),
+            quarantined=lambda: self.broker.quarantine.counts(),
+        )
 
     async def _plan(self) -> NodePlan:
         warn = self.log.warning

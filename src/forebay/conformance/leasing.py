@@ -296,14 +296,6 @@ async def a_checkpoint_is_given_to_the_next_try_until_the_job_ends(broker: Broke
 
 
 @check
-async def nobody_has_a_place_before_the_first(broker: Broker) -> None:
-    job = await stored(broker)
-    await leased(broker)
-    place = broker.place_now(job, now=T0)
-    equal(place is None or place >= 1, True, f"the place {place} of what runs already")
-
-
-@check
 @needs("given_time")
 async def a_holder_is_told_of_a_cancel_and_keeps_its_lease(broker: Broker) -> None:
     lease = await running(broker)

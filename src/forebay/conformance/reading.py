@@ -259,3 +259,11 @@ async def an_id_that_is_nearly_right_is_not_there(broker: Broker) -> None:
             equal(await broker.get(job_id, now=T0), None, f"get {job_id!r}")
             equal(await broker.cancel([job_id], now=T0), [CancelVerdict.UNKNOWN], f"cancel {job_id!r}")
     await in_state(broker, job.id, State.QUEUED)
+
+
+@check
+async def nobody_has_a_place_before_the_first(broker: Broker) -> None:
+    job = await stored(broker)
+    await leased(broker)
+    place = broker.place_now(job, now=T0)
+    equal(place is None or place >= 1, True, f"the place {place} of what runs already")

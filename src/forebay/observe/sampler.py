@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from forebay.core.job import Depth
 from forebay.core.peak import Peak
-from forebay.ports.broker import Broker, Doorbell, Load
+from forebay.ports.broker import Doorbell, Load
 from forebay.ports.clock import Clock
 
 SAMPLE_S = 0.1
@@ -70,9 +69,3 @@ class DepthSampler:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(REST_S):
                         await self._rung.wait()
-
-
-def depths_of(broker: Broker, tasks: Iterable[str], *, now: float) -> dict[str, Depth]:
-    """Return how full each task's queue is, of an engine that knows it without IO."""
-    depths = {name: broker.depth_now(name, now=now) for name in tasks}
-    return {name: depth for name, depth in depths.items() if depth is not None}

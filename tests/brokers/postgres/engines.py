@@ -34,6 +34,7 @@ class Postgres:
     given_time: bool
     fresh: bool = False  # a schema of its own for each store; else one schema is emptied
     urls: dict = field(default_factory=dict)
+    opened: list = field(default_factory=list)
 
     async def open(self, url=None, now=T0):
         if url is None:
@@ -48,7 +49,13 @@ class Postgres:
             clock_sql=f"SELECT {T0}::float8",
         )
         self.urls[id(broker)] = url
+        self.opened.append(broker)
         return broker
+
+    async def close(self):
+        """Close what a check has left open."""
+        for broker in self.opened:
+            await broker.close()
 
     async def reopen(self, broker, *, crash, now):
         url = self.urls[id(broker)]

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.engines
 @pytest.mark.parametrize("given_time", [True, False], ids=["given", "own"])
 def test_the_contract_holds(server, check, given_time):
     way = Postgres(server, given_time)
-    lacking = asyncio.run(run_check(check, way.open, reopen=way.reopen))
+
+    async def run():
+        try:
+            return await run_check(check, way.open, reopen=way.reopen)
+        finally:
+            await way.close()
+
+    lacking = asyncio.run(run())
     if lacking is not None:
         assert lacking in ({"owned"} if given_time else {"owned", "given_time"})
         pytest.skip(f"postgres has not: {lacking}")

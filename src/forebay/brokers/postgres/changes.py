@@ -41,11 +41,13 @@ _PAST: Final = (
     ") AS p ORDER BY p.gone_at, p.id LIMIT %s"
 )
 _PURGE: Final = (
-    "WITH gone AS (DELETE FROM jobs WHERE id = ANY(%s::uuid[]) AND finished_at IS NOT NULL RETURNING id),"
+    "WITH gone AS (DELETE FROM jobs WHERE id = ANY(%s::uuid[]) AND finished_at IS NOT NULL"
+    " RETURNING id, tenant),"
     " k AS (DELETE FROM keys WHERE job_id IN (SELECT id FROM gone)),"
     " l AS (DELETE FROM links WHERE job_id IN (SELECT id FROM gone)),"
     " d AS (DELETE FROM deliveries WHERE job_id IN (SELECT id FROM gone)),"
-    " p AS (INSERT INTO purged SELECT id, %s FROM gone ON CONFLICT (id) DO UPDATE SET at = excluded.at)"
+    " p AS (INSERT INTO purged SELECT id, tenant, %s FROM gone"
+    " ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, at = excluded.at)"
     " SELECT count(*) FROM gone"
 )
 _FORGET: Final = "DELETE FROM purged WHERE id IN (SELECT id FROM purged WHERE at < %s ORDER BY at LIMIT %s)"

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from forebay.brokers.postgres.intake import LOCK, lock_numbers
 from forebay.brokers.postgres.store import Row, Tx
-from forebay.core.job import Job, Transition
+from forebay.core.job import Charge, Job, Transition
 from forebay.core.quarantine import Change, DeadlyInput, Inputs, QuarantineBook
 
 T = TypeVar("T")
@@ -93,6 +93,15 @@ class PostgresQuarantine:
     def held(self, job: Job, *, now: float) -> DeadlyInput | None:
         """Return the input of this job when it is in quarantine."""
         return self._book.held(job, now=now)
+
+    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
+        """Count what the end of a request says of its input, durably."""
+
+        async def work(tx: Tx) -> None:
+            await self._deadly.refresh(tx)
+            await self._deadly.store(tx, self._deadly.inputs.charged(job, charge, at=at))
+
+        await self._write(work, at)
 
     async def listed(
         self,

@@ -163,9 +163,10 @@ class PostgresBroker:
         """Return the job, or None when it is unknown or past its retention."""
         return await self._reader.get(job_id, now)
 
-    async def was_purged(self, job_id: str, *, now: float) -> bool:
-        """Say whether the id was stored once and is past retention; False of those purged a week ago."""
-        return await self._reader.was_purged(job_id, now)
+    async def was_purged(self, job_id: str, *, tenant: str | None = None, now: float) -> bool:
+        """Say whether the id was stored once, for this tenant, and is past retention; False of those purged a
+        week ago."""
+        return await self._reader.was_purged(job_id, tenant, now)
 
     async def find(self, query: Query, *, now: float) -> Page:
         """List jobs newest first."""

@@ -84,14 +84,16 @@ class Reads:
         record = record_of(rows[0])
         return record if self._is_kept(record, now) else None
 
-    async def was_purged(self, job_id: str, now: float) -> bool:
-        """Say whether the id was stored once and is past retention; not of those purged long ago."""
+    async def was_purged(self, job_id: str, tenant: str | None, now: float) -> bool:
+        """Say whether the id was stored once, for this tenant, and is past retention."""
         if UUID.fullmatch(job_id) is None:
             return False
         rows = await self._store.read(_GET, [job_id])
         if rows:
-            return not self._is_kept(record_of(rows[0]), now)
-        return bool(await self._store.read("SELECT 1 FROM purged WHERE id = %s::uuid", [job_id]))
+            record = record_of(rows[0])
+            return tenant in {None, record.job.tenant} and not self._is_kept(record, now)
+        rows = await self._store.read("SELECT tenant FROM purged WHERE id = %s::uuid", [job_id])
+        return bool(rows) and tenant in {None, rows[0][0]}
 
     def _is_kept(self, record: JobRecord, now: float) -> bool:
         stands = record.standing

@@ -130,7 +130,7 @@ CREATE TABLE marks (
     job_due_at float8, skipped text NOT NULL
 );
 
-CREATE TABLE purged (id uuid PRIMARY KEY, at float8 NOT NULL);
+CREATE TABLE purged (id uuid PRIMARY KEY, tenant text NOT NULL, at float8 NOT NULL);
 CREATE INDEX purged_at ON purged (at);
 """
 

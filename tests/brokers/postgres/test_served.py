@@ -1,0 +1,81 @@
+"""Real servers on one database: they share work, outlive each other and the database, and refuse in one line."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.brokers.postgres.server import PostgresServer, free_port
+from tests.e2e.harness import APPS, SHORT, Served
+from tests.waiting import until
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
+WAIT_MAX_S = 90.0
+
+
+def test_two_servers_share_a_queue_and_one_outlives_the_other(server, tmp_path):
+    env = {"FOREBAY_BROKER": server.url("served"), **SHORT}
+    with Served(tmp_path / "a", env=env) as first, Served(tmp_path / "b", env=env) as second:
+        verdicts = first.submit_many(
+            [{"task": "nap", "payload": [f"n{n}", 0.2], "attempts_max": 5} for n in range(60)]
+        )
+        ids = [verdict["job_id"] for verdict in verdicts]
+        until(lambda: first.ledger() and second.ledger(), WAIT_MAX_S, "both work")
+        first.kill()  # with jobs in hand
+        records = second.finals(ids, WAIT_MAX_S)
+        assert {record["status"] for record in records.values()} == {"COMPLETED"}
+        assert second.get("/metrics").body.count(b"inference_queue_length{") >= 1
+        assert second.stop() == 0
+
+
+def test_submissions_are_answered_503_while_the_database_is_away_and_work_goes_on_after(tmp_path):
+    own = PostgresServer()
+    try:
+        own.make().start()
+        with Served(tmp_path, env={"FOREBAY_BROKER": own.url()}) as served:
+            assert served.submit("echo", "before", wait=30)["status"] == "COMPLETED"
+            own.halt(signal.SIGINT)
+            answer = served.ask("POST", "/v1/jobs", {"task": "echo", "payload": "x"}, timeout=60.0)
+            assert answer.status == 503 and answer.json["code"] == "store_unavailable", answer
+            assert "retry-after" in answer.headers and f"127.0.0.1:{own.port}" in answer.json["detail"]
+            assert served.get("/healthz").status == 200
+            own.start()
+
+            def taken():
+                again = served.ask(
+                    "POST", "/v1/jobs", {"task": "echo", "payload": "x"}, {"Prefer": "wait=10"}, timeout=60.0
+                )
+                return again.json if again.status in {200, 202} else None
+
+            job = until(taken, WAIT_MAX_S, "taken again")
+            assert served.final(job["job_id"], WAIT_MAX_S)["status"] == "COMPLETED"
+            assert served.process.poll() is None
+    finally:
+        own.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "named"),
+    [
+        ("postgresql://u:hush@127.0.0.1:{port}/db", 3, "refused"),
+        ("postgresql://u:hush@127.0.0.1:{port}/db?no_such=1", 2, "no_such"),
+        ("postgresql://u:hush@127.0.0.1:{port}/db?schema=Bad", 2, "schema"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_line_and_an_exit_code(tmp_path, url, code, named):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+    command = [sys.executable, "-m", "forebay", "serve", str(APPS / "basic.py"), "--port", "0"]
+    ended = subprocess.run(
+        [*command, "--broker", url.format(port=free_port())],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == code, ended
+    lines = ended.stderr.strip().splitlines()
+    assert len(lines) == 1 and named in lines[0] and "hush" not in ended.stderr + ended.stdout, ended
