@@ -1,5 +1,6 @@
 """PostgresCrons: the marks of cron entries; two servers that are due at once fire once."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay.brokers.postgres.intake import LOCK, Intake, lock_numbers
@@ -55,6 +56,15 @@ class PostgresCrons:
 
         mark: CronMark = await self._write(work, now)
         return mark
+
+    async def forget(self, names: Sequence[str], *, now: float) -> int:
+        """Remove the marks of entries, durably; return how many there were."""
+
+        async def work(tx: Tx) -> int:
+            return await tx.run("DELETE FROM marks WHERE name = ANY(%s::text[])", [list(names)])
+
+        count: int = await self._write(work, now)
+        return count
 
     async def _mark(self, tx: Tx, name: str) -> CronMark | None:
         await tx.run(LOCK, [lock_numbers(self._schema, "cron", [name.encode()])])
