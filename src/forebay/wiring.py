@@ -13,7 +13,7 @@ import uvloop
 from forebay.blobs.assembly import open_keeper
 from forebay.blobs.keeper import Keeper
 from forebay.clock import SystemClock
-from forebay.config import Settings, process_environment
+from forebay.config import Settings, data_directory, process_environment
 from forebay.core.admission import AdmissionPolicy, Gate
 from forebay.core.budget import budgets_of
 from forebay.core.estimator import Estimator

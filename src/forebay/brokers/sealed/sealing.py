@@ -247,6 +247,7 @@ class _SealedCrons:
         self._seal = seal
         self.marks = inner.marks
         self.steer = inner.steer
+        self.forget = inner.forget
 
     async def fire(
         self, name: str, due_at: float, job: Job | None, *, when: str, skipped: str = "", now: float
