@@ -80,7 +80,9 @@ def test_a_crowd_that_is_too_much_is_made_smaller_and_the_newest_are_answered(fi
 def test_a_plain_queue_answers_too_late(film):
     _, crowd = film
     rate = camera.rate_of(crowd, 2)
-    load = camera.Load(15, 6 * rate / 15, 1.5, 2, deadline_s=0.3)  # six times what was measured: this may be off
+    load = camera.Load(
+        15, 6 * rate / 15, 1.5, 2, deadline_s=0.3
+    )  # six times what was measured: this may be off
     end = camera.without(crowd, load)
     assert end.sent == 15 * load.frames
     assert end.late > 0 and end.p99_s > 0.3

@@ -269,3 +269,13 @@ def test_a_size_that_is_none_is_refused_before_memory_is_asked_for(side):
 def test_a_stream_is_named_for_its_address(address, name):
     assert asked.name_of(address) == name
     assert asked.stream_name(name) == name
+
+
+def test_where_a_user_may_have_no_larger_pipe_frames_are_whole_all_the_same(monkeypatch, clip):
+    def refused(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(decoder.fcntl, "fcntl", refused)
+    assert [int(one.pixels[0, 0]) for one in sources.ffmpeg(clip, pixels="gray")] == [
+        8 * n for n in range(30)
+    ]
