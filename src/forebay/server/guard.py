@@ -144,6 +144,8 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.whole()
         else:
             super().on_message_complete()
+            if cycle is None:  # a WebSocket begins: no request is to be answered
+                return
             cycle.more_body = False  # also of a request that was answered before its body had come
         if cycle is not None and cycle.response_complete:
             self._idle_at = self.loop.time()
