@@ -11,6 +11,7 @@ from forebay.core.guard import Guard
 from forebay.core.job import JobError
 from forebay.core.quarantine import DeadlyInput, fingerprint_of
 from forebay.core.requests import Request
+from forebay.core.tenant import Held
 from tests.core.serving import MODEL, RequestRig
 from tests.sim.rig import BAD, CRASH, a_spec
 
@@ -308,3 +309,21 @@ def test_functions_share_their_replicas_by_the_earliest_deadline():
     rig.offer("b", deadline_s=8.0)
     rig.done(1, after=0.1)
     assert rig.ran[1].task == "b"
+
+
+def test_what_a_tenant_holds_is_counted_until_each_has_ended_however_it_ends():
+    rig = RequestRig().learn_model()
+    basin = rig.d.hand.basin
+    assert basin.held_by("a") == Held(0, 0)
+    ran = rig.ask(tenant="a", payload=b"12", deadline_s=10.0)
+    late = rig.offer(tenant="a", payload=b"345", deadline_s=0.1)
+    gone = rig.offer(tenant="a", payload=b"6", deadline_s=10.0)
+    rig.offer(tenant="b", payload=b"78", deadline_s=10.0)
+    assert (basin.held_by("a"), basin.held_by("b")) == (Held(3, 6), Held(1, 2))
+    rig.gone(gone)
+    assert basin.held_by("a") == Held(2, 5)
+    rig.done(1, after=0.099)
+    assert ran.end is not None and late.end is not None and basin.held_by("a") == Held(0, 0)
+    answering.close(rig.d.hand)
+    rig.done(*list(rig.d.hand.items), after=0.03)
+    assert basin.held_by("b") == Held(0, 0)

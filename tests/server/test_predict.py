@@ -9,6 +9,7 @@ from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.job import JobError, Lease
 from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
+from forebay.core.tenant import Held as HeldBy
 from forebay.ports.requests import Held
 from forebay.server.live import Hub
 from forebay.server.way_in import DEADLINE_MAX_S
@@ -32,6 +33,7 @@ class Basin:
         self.jobs = []
         self.gone = []
         self.on_end = []
+        self.holds = 0
 
     def look(self, asked):
         self.asked.append(asked)
@@ -52,6 +54,9 @@ class Basin:
 
     def held(self, task):
         return Held(0, 0, 0, None)
+
+    def held_by(self, tenant):
+        return HeldBy(self.holds, 10 * self.holds)
 
 
 def asked(test, **kwargs):

@@ -9,6 +9,7 @@ import pytest
 from forebay.keys import KeyRing, read_ring
 from tests.server.doors import Caller, a_front, finish, kill, lease
 from tests.server.test_keys import Still, bearer
+from tests.server.test_predict import Basin
 
 A, A2, B, ROOT = (f"fb_{name}_0123456789abcdefghijklmnopqrstuvwxyz" for name in ("a", "a2", "b", "root"))
 
@@ -154,3 +155,21 @@ def test_refusals_are_counted_by_a_word_of_a_closed_list_and_not_by_tenant(limit
         assert "tenant=" not in text and '"a"' not in text
 
     limited(tried, **{limit: 1})
+
+
+def test_open_requests_count_among_what_a_tenant_may_hold():
+    async def tried(caller):
+        caller.front.requests = basin = Basin()
+        basin.holds = 1
+        assert (await caller.submit(headers=bearer(A))).status_code == 202
+        refused = [
+            await caller.submit(headers=bearer(A)),
+            await caller.post("/v1/predict/echo", json={"x": 1}, headers=bearer(A)),
+        ]
+        assert [one.json()["code"] for one in refused] == ["quota_exceeded"] * 2
+        assert not basin.jobs, "it was never let in"
+        basin.holds = 0
+        answer = await caller.post("/v1/predict/echo", json={"x": 1}, headers=bearer(A))
+        assert answer.status_code == 200, answer.text
+
+    limited(tried, jobs_max=2)

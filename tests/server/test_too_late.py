@@ -94,3 +94,20 @@ def test_a_refused_one_is_in_no_queue_and_spends_no_key():
         assert (await caller.submit(ttl="10m", **keyed)).status_code == 202
 
     call(run)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("option", ["ttl", "deadline"])
+def test_a_job_that_would_end_before_its_breaker_opens_is_refused_though_the_queue_is_empty(option, measured):
+    async def run(caller):
+        if measured:
+            await busy(caller, took_s=0.01, waiting=0)
+        caller.front.node.breakers["echo"] = {"state": "open", "retry_after_s": 20.0}
+        refused = await caller.submit(**{option: "5s"})
+        assert refused.status_code == 429 and refused.json()["code"] == "cannot_meet_deadline"
+        assert 15.0 <= refused.json()["retry_after_s"] <= 23.0
+        assert (await caller.submit(**{option: "60s"})).status_code == 202
+        caller.front.node.breakers.clear()
+        assert (await caller.submit(**{option: "5s"})).status_code == 202
+
+    call(run)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from forebay.core.codel import Discipline
+from forebay.core.estimator import Crew, Estimator
 from forebay.core.requests import End
 from forebay.core.task import TaskSpec
 from forebay.sim.arrivals import poisson
@@ -151,3 +152,52 @@ def test_below_capacity_a_discipline_changes_nothing(discipline):
     spec = replace(MODEL, discipline=Discipline(discipline))
     other = ServingWorld([spec], {"M": SERVICE}, asked).play(until=12.0)
     assert [(one.at, one.end) for one in other] == [(one.at, one.end) for one in plain]
+
+
+SLOW = Service(fixed_s=0.20, each_s=0.02)
+
+
+def beside_jobs(times, *, until, **more):
+    """Return a world of runs of half a second, with requests beside more jobs than can be done."""
+    rate = times * CAPACITY / 10
+    asked = [Wanted(at, "M", 2.0) for at in poisson(Chance(3), rate, start=0.0, until=until)] if rate else []
+    return ServingWorld([MODEL], {"M": SLOW}, asked, jobs={"M": 10_000}, **more)
+
+
+@pytest.mark.parametrize("times", [0.3, 0.8, 3.0])
+def test_jobs_get_their_share_also_where_runs_are_long_and_few_requests_wait(times):
+    world = beside_jobs(times, until=100.0)
+    world.play(until=100.0)
+    jobs_s = sum(
+        SLOW.run_s(items, world.chance) for _, _, items, of_requests in world.runs if not of_requests
+    )
+    requests_s = sum(
+        SLOW.run_s(items, world.chance) for _, _, items, of_requests in world.runs if of_requests
+    )
+    assert jobs_s / 100.0 >= 0.09 and requests_s / 100.0 <= 0.91
+
+
+def test_jobs_that_wait_beside_requests_are_not_leased_again_and_again_while_the_replica_is_late():
+    """The first run takes longer than anybody could foresee: what was leased is given back, once."""
+    world = beside_jobs(3.0, until=3.0)
+    world.play(until=3.0)
+    assert 10_000 - world.jobs_left["M"] <= 100
+
+
+@pytest.mark.parametrize("times", [0.0, 0.3, 0.8, 3.0])
+def test_the_time_a_job_is_told_knows_of_the_requests_that_share_its_replicas(times):
+    looked_at, position = 60.0, 100
+    world = beside_jobs(times, until=150.0)
+    estimator = Estimator.of(MODEL)
+    estimator.crew = Crew(world.dispatcher.hand)
+    estimator.crew.count = 1
+    world.play(until=looked_at)
+    for ran in world.dispatcher.take_ran():
+        estimator.ran(items=ran.items, took_s=ran.took_s)
+    told = estimator.eta(position=position, now=looked_at)
+    place = len(world.jobs_done) + position
+    drain = estimator.drain_per_s(now=looked_at)
+    world.play(until=150.0)
+    true_s = world.jobs_done[place] - looked_at
+    assert told.starts_s == pytest.approx(true_s, rel=0.5)
+    assert position / drain == pytest.approx(true_s, rel=0.6), "and the time to come back by the same"

@@ -2,14 +2,19 @@
 
 import heapq
 from collections.abc import Iterable, Mapping
+from math import exp
 from typing import NamedTuple
 
 from forebay.core.job import Job, JobError, Lease
 from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
 from forebay.core.share import Share
+from forebay.core.tenant import Held
 
 LOOK_STANDS_S = 0.002  # a request whose body comes with its head is not judged twice
 RATE_S = 0.5  # the time a rate of arrivals stands for
+LOAD_S = 10.0  # the time in which what requests kept busy is forgotten, mostly
+LOAD_LEAST = 0.01
+NOTHING = Held()
 
 
 class Asked(NamedTuple):
@@ -60,6 +65,26 @@ class Basin:
         self.dry_at: float | None = None  # since when requests find no replica
         self._due: list[tuple[float, int, Request]] = []  # heap
         self._seq = 0
+        self._held: dict[str, list[int]] = {}  # open requests and their bytes, by tenant
+        self._load = (0.0, 0.0)  # when looked at, and the replicas that requests kept busy of late
+
+    def held_by(self, tenant: str) -> Held:
+        """Return what a tenant holds: its open requests and their bytes."""
+        held = self._held.get(tenant)
+        return NOTHING if held is None else Held(held[0], held[1])
+
+    def ran(self, took_s: float, *, now: float) -> None:
+        """Count the time that a run of requests kept a replica busy."""
+        self._load = (now, self._busy(now) + took_s / LOAD_S)
+
+    def jobs_share(self, replicas: int, *, now: float) -> float:
+        """Return the share of the time of so many replicas that requests of late leave to jobs."""
+        load = self._busy(now) / max(1, replicas)
+        return 1.0 if load < LOAD_LEAST else max(self.share.of_jobs, 1.0 - load, LOAD_LEAST)
+
+    def _busy(self, now: float) -> float:
+        at, busy = self._load
+        return busy * exp(-max(0.0, now - at) / LOAD_S)
 
     def came(self, task: str, *, now: float) -> None:
         """Count a request that came, whatever becomes of it."""
@@ -76,6 +101,9 @@ class Basin:
         self._seq += 1
         request = Request(job, self._seq)
         self.open[job.id] = request
+        held = self._held.setdefault(job.tenant, [0, 0])
+        held[0] += 1
+        held[1] += job.size
         heapq.heappush(self._due, (request.deadline_at, request.seq, request))
         self.wait(request)
         return request
@@ -115,8 +143,16 @@ class Basin:
         request.end = end
         if self.reservoirs[request.job.task].take(request):
             self.waiting -= 1
-        self.open.pop(request.job.id, None)
+        if self.open.pop(request.job.id, None) is not None:
+            self._let_go(request.job)
         self.ended.append(Ended(request, end, output, error, retry_after_s, request.tag is not None))
+
+    def _let_go(self, job: Job) -> None:
+        held = self._held[job.tenant]
+        held[0] -= 1
+        held[1] -= job.size
+        if not held[0]:
+            del self._held[job.tenant]
 
     def due(self, now: float) -> list[Request]:
         """Return the open requests whose deadline has come; forgets those that ended before it."""

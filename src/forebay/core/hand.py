@@ -116,6 +116,8 @@ class Hand:
             took_s = run.busy_s or (0.0 if run.started_at is None else now - run.started_at)
             if took_s > 0:  # else the clock was set back meanwhile, and the run says nothing of the service
                 self.tasks[run.task].fit.observe(run.size, took_s)
+                if run.sent and run.sent[0][1].request:
+                    self.basin.ran(took_s / self.tasks[run.task].spec.concurrency, now=now)
                 self.ran.append(Ran(run.task, run.size, took_s, run.size_b))
             self._close(run, now)
 

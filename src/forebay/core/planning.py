@@ -25,9 +25,11 @@ OVERRUN = 2.0  # ... and this many times its estimate is late
 
 def room(hand: Hand, task: TaskHand, now: float) -> int:
     """Return how many more jobs of `task` the replicas can use soon."""
-    capacities = [_capacity(task, replica, now) for replica in hand.replicas.values() if replica.open]
-    if capacities and hand.basin.waiting and not task.held:
-        capacities[0] = max(capacities[0], _slice(task))  # beside requests jobs wait in hand for their share
+    replicas = [replica for replica in hand.replicas.values() if replica.open]
+    capacities = [_capacity(task, replica, now) for replica in replicas]
+    # Beside requests jobs wait in hand for their share; where all replicas are late they would be given back.
+    if hand.basin.open and not task.held and not all(replica.late for replica in replicas):
+        capacities[0] = max(capacities[0], _slice(task))
     if len(hand.tasks) > 1:  # what other functions hold or ask for takes replicas too
         taken = sum(_pieces(other) for other in hand.tasks.values() if other is not task)
         capacities = sorted(filter(None, capacities))

@@ -12,6 +12,11 @@ class Share:
         self._lead_s = 0.0  # time by weight that the jobs had more than the requests
         self._weights = (max(1e-9, 1.0 - jobs_share), max(1e-9, jobs_share))
 
+    @property
+    def of_jobs(self) -> float:
+        """What jobs get of the time while requests wait too."""
+        return self._weights[1]
+
     def jobs_next(self) -> bool:
         """Say whether it is the jobs' turn, where both wait."""
         return self._lead_s < 0.0

@@ -12,6 +12,7 @@ from forebay.core.dispatcher import Dispatcher
 from forebay.core.entry import admit, expected_wait_s, look
 from forebay.core.job import Job
 from forebay.core.requests import End, Ended, Request
+from forebay.core.tenant import Held as HeldBy
 from forebay.node.facts import LaneFacts
 from forebay.ports.clock import Clock
 from forebay.ports.requests import Held, OnEnd
@@ -95,6 +96,10 @@ class LaneRequests:
         wait_s = expected_wait_s(hand, task, now=self._clock.now())
         return Held(len(reservoir), open_now - len(reservoir), reservoir.bytes, wait_s)
 
+    def held_by(self, tenant: str) -> HeldBy:
+        """Return the open requests of a tenant in this lane."""
+        return self._dispatcher.hand.basin.held_by(tenant)
+
     def close(self) -> None:
         """Answer all that still waits: the grace is over."""
         answering.close(self._dispatcher.hand)
@@ -152,6 +157,12 @@ class Desk:
     def held(self, task: str) -> Held:
         """Return what a task holds."""
         return self._lanes[task].requests.held(task)
+
+    def held_by(self, tenant: str) -> HeldBy:
+        """Return the open requests of a tenant, over all lanes."""
+        lanes = {id(lane): lane.requests for lane in self._lanes.values()}
+        held = [lane.held_by(tenant) for lane in lanes.values()]
+        return HeldBy(sum(one.jobs for one in held), sum(one.bytes for one in held))
 
     def _ended(self, ended: Ended, on_end: OnEnd) -> None:
         """Tell how a request ended, unless what stands in can still answer it."""

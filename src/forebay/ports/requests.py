@@ -7,6 +7,7 @@ from forebay.core.admission import Rejected
 from forebay.core.basin import Asked
 from forebay.core.job import Job
 from forebay.core.requests import Ended, Request
+from forebay.core.tenant import Held as HeldBy
 
 OnEnd = Callable[[Ended], None]
 
@@ -38,4 +39,8 @@ class Requests(Protocol):
 
     def held(self, task: str) -> Held:
         """Return what a task holds."""
+        ...
+
+    def held_by(self, tenant: str) -> HeldBy:
+        """Return the open requests of a tenant and their bytes, over all tasks."""
         ...

@@ -11,9 +11,9 @@ from forebay.server.asked import asked
 from forebay.server.asking import integer_of, query_of, unknown_task, wait_s
 from forebay.server.budgets import budget_named, name_budget
 from forebay.server.caller import caller
-from forebay.server.eta import held_s
 from forebay.server.eta_views import EtaView
 from forebay.server.front import Front
+from forebay.server.holding import held_s
 from forebay.server.pressure import NOTHING, Pressure
 from forebay.server.routing import Param, Route, json_response
 from forebay.server.times import stamp

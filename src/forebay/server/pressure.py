@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from forebay.core.admission import HURRIED_S, Accepted, Reason, Rejected, Snapshot, too_late
 from forebay.core.arrivals import ArrivalWindows
+from forebay.core.estimator import Eta
 from forebay.core.job import Depth, Job
 from forebay.core.quota import Quota
 from forebay.core.tenant import Held
@@ -12,6 +13,7 @@ from forebay.ports.broker import Load
 from forebay.server.budgets import budget_named, over_budget, told_to_come
 from forebay.server.caller import caller
 from forebay.server.front import Front
+from forebay.server.holding import held_s
 from forebay.server.problems import rejection
 
 DRAIN_RATE_FRESH_S = 0.25  # a drain rate is computed at most this often per task
@@ -136,8 +138,10 @@ class Pressure:
     def _over_quota(
         self, quota: Quota, task: str, jobs: int, size_b: int, ahead: Held, now: float
     ) -> Rejected | None:
-        own = self._front.broker.holding_now(caller().tenant, now=now) or NOTHING
-        held = Held(own.jobs + ahead.jobs, own.bytes + ahead.bytes)
+        tenant, requests = caller().tenant, self._front.requests
+        own = self._front.broker.holding_now(tenant, now=now) or NOTHING
+        asked = NOTHING if requests is None else requests.held_by(tenant)
+        held = Held(own.jobs + asked.jobs + ahead.jobs, own.bytes + asked.bytes + ahead.bytes)
         jitter = self._front.clock.random()
         refused = quota.look(jobs=jobs, size_b=size_b, held=held, now=now, jitter=jitter)
         return None if refused is None else self._with_time(task, refused, jitter)
@@ -222,13 +226,15 @@ class Pressure:
         """Return the refusal of a job whose ttl or deadline would pass first, counted as an arrival, or None.
 
         Not asked of what starts later by its own wish, of a paused queue, nor where nothing is open: that
-        job is the one that measures. `ahead_jobs` as in `admit_again`.
+        job is the one that measures. Nothing starts before the breaker of its task lets it, whatever was
+        measured. `ahead_jobs` as in `admit_again`.
         """
         until = job.waits_until
         if until is None or until - now > HURRIED_S or job.run_at > now:
             return None
         front, load = self._front, self.load(job.task, now=now)
-        if load.paused or load.open + ahead_jobs == 0:
+        closed_s = held_s(front, job.task)
+        if load.paused or (load.open + ahead_jobs == 0 and closed_s is None):
             return None
         eta = front.estimators[job.task].eta(
             position=(front.broker.place_now(job, now=now) or load.queued + 1) + ahead_jobs,
@@ -237,6 +243,8 @@ class Pressure:
             priority=job.priority,
             size_b=job.size,
         )
+        if closed_s is not None:
+            eta = (eta or Eta(0.0, 0.0)).later(closed_s)
         verdict = too_late(
             run_at=job.run_at,
             expires_at=job.expires_at,

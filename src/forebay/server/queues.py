@@ -10,9 +10,9 @@ from forebay.core.task import TaskSpec
 from forebay.core.units import print_duration
 from forebay.server.asking import unknown_task
 from forebay.server.caller import caller
-from forebay.server.eta import held_s
 from forebay.server.eta_views import EtaAccuracyView, QueueEtaView
 from forebay.server.front import Front
+from forebay.server.holding import held_s
 from forebay.server.pressure import Pressure
 from forebay.server.routing import Route, json_response
 from forebay.server.storing import written

@@ -7,8 +7,8 @@ from forebay.core.estimator import Eta
 from forebay.core.job import Job, Receipt, Verdict
 from forebay.core.lifecycle import State
 from forebay.ports.broker import Load
-from forebay.server.eta import held_s
 from forebay.server.front import Front
+from forebay.server.holding import held_s
 from forebay.server.pressure import Pressure
 
 

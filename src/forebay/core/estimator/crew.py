@@ -9,13 +9,14 @@ LOAD_GAIN = 0.5  # the last loads decide
 class Crew:
     """What is known of a lane's replicas. `hand` None: only how many there are."""
 
-    __slots__ = ("_hand", "_load_s", "_starting", "changes", "count")
+    __slots__ = ("_hand", "_load_s", "_share", "_starting", "changes", "count")
 
     def __init__(self, hand: Hand | None = None) -> None:
         self._hand = hand
         self._starting: dict[int, float] = {}  # replica -> when it began to load, maybe in the future
         self._load_s: float | None = None
         self.count = 0  # ready now
+        self._share = 1.0  # of the replicas' time that requests leave to jobs
         self.changes = 0  # grows when replicas come or go
 
     @property
@@ -67,10 +68,24 @@ class Crew:
         assert self._hand is not None
         return self._hand.tasks[run.task].fit.run_s(items) or 0.0
 
-    def waiting(self, task: str) -> tuple[int, int]:
-        """Return what is leased and with no replica: of the task, and of how many other tasks."""
+    def jobs_share(self, now: float) -> float:
+        """Return the share of the replicas' time that is left to jobs beside the requests of late."""
+        hand = self._hand
+        return 1.0 if hand is None else hand.basin.jobs_share(len(self.replicas()), now=now)
+
+    def beside_requests(self, wait_s: float, run_s: float) -> float:
+        """Return how long a wait is for jobs that share the replicas with requests, as last looked at: the
+        turn of jobs comes every so many runs while requests wait too."""
+        if self._share >= 1.0 or self._hand is None:
+            return wait_s
+        turn_s = 0.5 * run_s * (1.0 / self._share - 1.0) if self._hand.basin.waiting else 0.0
+        return wait_s / self._share + turn_s
+
+    def waiting(self, task: str, now: float) -> tuple[int, int]:
+        """Look; return what is leased and with no replica: of the task, and of how many other tasks."""
         if self._hand is None:
             return 0, 0
+        self._share = self.jobs_share(now)
         tasks = self._hand.tasks
         own = tasks.get(task)
         held = 0 if own is None else len(own.held)

@@ -192,6 +192,8 @@ class Estimator:
         """
         total, measured = self.drain.total(now=now)
         possible = self.capacity_per_s()
+        if possible is not None:
+            possible *= self.crew.jobs_share(now)
         if possible is not None and (total < DRAINED_SURE or possible > measured):
             return possible
         return measured if total else None
@@ -218,6 +220,7 @@ class Estimator:
             wait_s = start_after(offsets, batches, full_s)
         if self._again and ahead >= slots:
             wait_s /= 1.0 - min(AGAIN_MAX, self._again)
+        wait_s = offsets[0] + self.crew.beside_requests(wait_s - offsets[0], full_s)
         overtakers = 0.0  # variance of their number
         arrivals = self.arrivals
         if arrivals.mixed and priority and wait_s:
@@ -301,7 +304,7 @@ class Estimator:
                 offsets.append(self._free_in(replica, facts, now))
         offsets += crew.loading(now)
         self._offsets = sorted(offsets) or [0.0]
-        self._held, self._rivals = crew.waiting(self.task)
+        self._held, self._rivals = crew.waiting(self.task, now)
 
     def _free_in(self, replica: Replica, facts: Facts, now: float) -> float:
         """Return in how many seconds a replica has done all it was sent."""
