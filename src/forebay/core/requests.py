@@ -122,8 +122,6 @@ class Reservoir:
         insort(self._line, self._key(request))
         self._waiting[request.seq] = request
         self._came.append(request)
-        if len(self._came) > 2 * len(self._waiting) + 64:
-            self._came = deque(one for one in self._came if one.seq in self._waiting)
         self.bytes += request.job.size
         tenant = request.job.tenant
         self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
@@ -133,6 +131,8 @@ class Reservoir:
         if self._waiting.pop(request.seq, None) is None:
             return False
         del self._line[bisect_left(self._line, self._key(request))]
+        if len(self._came) > 2 * len(self._waiting) + 64:  # mostly of requests that have left
+            self._came = deque(one for one in self._came if one.seq in self._waiting)
         self.bytes -= request.job.size
         tenant = request.job.tenant
         left = self.tenants[tenant] - 1
