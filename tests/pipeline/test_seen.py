@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forebay.cli.edge import run as forebay
-from forebay.errors import AppError, UnreachableError
+from forebay.errors import AppError, ForebayError, UnreachableError
 from forebay.pipeline import Pipeline, Stage, command
 from forebay.pipeline.board import Board
 from forebay.pipeline.exposition import Exposition
@@ -224,3 +224,22 @@ def test_a_source_may_have_the_name_of_its_stream_before_it(tmp_path):
     source = source_of_text("door=rtsp://127.0.0.1:9/live")
     assert source.live
     source.close()
+
+
+def test_a_source_may_be_a_topic_or_what_others_push():
+    topic = source_of_text("door=kafka://127.0.0.1:9/frames")
+    assert (topic.stream, topic.live) == ("door", False)
+    pushed = source_of_text("door=push://127.0.0.1:0")
+    try:
+        assert pushed.live and pushed.url.startswith("http://127.0.0.1:")
+    finally:
+        pushed.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["push://", "push://127.0.0.1", "push://127.0.0.1:x", "push://h:99999", "kafka://h:1"]
+)
+def test_a_source_that_is_none_is_one_line(text):
+    with pytest.raises(ForebayError) as told:
+        source_of_text(text)
+    assert "\n" not in str(told.value)

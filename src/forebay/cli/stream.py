@@ -19,7 +19,7 @@ def stream(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]ADDRESS",
-            help='A file or "rtsp://…", with a name for its stream before it. May be repeated.',
+            help="A file, rtsp://…, kafka://HOST:PORT/TOPIC or push://HOST:PORT. May be repeated.",
         ),
     ] = None,
     for_: Annotated[Text, typer.Option("--for", metavar="TIME", help="How long. [until it ends]")] = None,
@@ -46,7 +46,7 @@ def stream(
     from forebay.pipeline.live import lines_of
 
     if not source:
-        raise Stop("--source is needed: a file, or rtsp://…", 2)
+        raise Stop("--source is needed: a file, rtsp://…, kafka://HOST:PORT/TOPIC or push://HOST:PORT", 2)
     most = _share(drop_max)
     wanted = Wanted(
         target=target,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from forebay.child.loading import LoadError, load_module, split_reference
-from forebay.errors import AppError
+from forebay.errors import AppError, InvalidError
 from forebay.pipeline.pipeline import Pipeline
 
 
@@ -33,8 +33,9 @@ def load_pipeline(reference: str) -> Pipeline:
 
 
 def source_of_text(text: str) -> Any:
-    """Return the source of "clip.mp4", "rtsp://…", or either after "name=", the name of its stream. Raises
-    ForebayError with one line."""
+    """Return the source of "clip.mp4", "rtsp://…" or "kafka://host:9092/topic", each also after "name=", the
+    name of its stream, or of "push://127.0.0.1:8090", where others send. Raises ForebayError with one line.
+    """
     from forebay import sources
 
     stream, equals, address = text.partition("=")
@@ -42,4 +43,12 @@ def source_of_text(text: str) -> Any:
         stream, address = "", text
     if address.startswith(("rtsp://", "rtsps://")):
         return sources.rtsp(address, stream=stream or None)
+    if address.startswith("kafka://"):
+        servers, _, topic = address.removeprefix("kafka://").partition("/")
+        return sources.kafka(servers, topic, stream=stream or None)
+    if address.startswith("push://"):
+        host, _, port = address.removeprefix("push://").rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise InvalidError(f"a push source is push://HOST:PORT, not {address!r:.80}")
+        return sources.push(host=host.strip("[]"), port=int(port), streams=[stream] if stream else None)
     return sources.ffmpeg(address, stream=stream or None)

@@ -15,7 +15,7 @@ from forebay.sources.asked import size_bytes
 from forebay.streams.ports import Result
 
 READERS_MAX: Final = 128
-CLOSE_WAIT_S: Final = 1.0  # subscribers get this long to take what waits for them
+CLOSE_WAIT_S: Final = 5.0  # subscribers get this long to take what waits for them
 MESSAGE_BYTES_MAX: Final = 4_096  # of what a subscriber says
 ALL: Final = "*"
 
@@ -115,7 +115,7 @@ class WebSocket:
             return dict(self._counts)
 
     def close(self) -> None:
-        """Give subscribers a second to take what waits, and end."""
+        """Give subscribers five seconds to take what waits, and end."""
         with self._lock:
             already, self._ended = self._ended, True
             for reader in self._readers:
