@@ -99,6 +99,29 @@ def test_a_process_killed_from_outside_comes_back_and_every_frame_is_accounted_f
 
 
 @pytest.mark.slow
+def test_a_process_killed_while_it_starts_is_started_again_and_the_run_can_be_stopped_meanwhile():
+    results, camera = [], Camera()
+    running = Pipeline(Stage(parts.Detect, processes=True)).start(camera, sinks=[results.append])
+    worker = running.crews[0].workers[0]
+    for _ in range(2):
+        before, pid = len(results), worker.pid
+        os.kill(pid, signal.SIGKILL)
+        camera.feed(1)  # for the thread to find out
+        os.kill(until(lambda pid=pid: worker.pid not in (None, pid) and worker.pid, WAIT_MAX_S, "next"), 9)
+
+        def served(before=before):
+            camera.feed(1)
+            return len(results) > before
+
+        until(served, WAIT_MAX_S, "it serves again")
+    os.kill(worker.pid, signal.SIGKILL)
+    camera.feed(1)
+    assert running.stop(grace_s=WAIT_MAX_S)
+    (stream,) = running.report().streams
+    assert stream.sent == stream.served + sum(stream.dropped.values())
+
+
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_killed_and_the_stage_goes_on():
     results = []
     stage = Stage(parts.HangsOnThree, processes=True, timeout="8s")

@@ -28,18 +28,23 @@ NONE: Final = Step(0.0)
 class Ladder:
     """Which step a stage is on. A step is left when the depth has fallen to CALM_SHARE of where it began."""
 
-    __slots__ = ("_marks", "steps")
+    __slots__ = ("_first", "_marks", "_raised", "steps")
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.steps = tuple(steps)
+        self._first = self.steps[0].at if self.steps else math.inf
+        self._raised = False
         self._marks = [Watermark(low=step.at * CALM_SHARE, high=step.at) for step in self.steps]
 
     def see(self, share: float) -> int:
         """Take in how full the stage is and return the step it is on now, 0 for none."""
+        if share < self._first and not self._raised:
+            return 0
         found = 0
         for number, mark in enumerate(self._marks, 1):
             if mark.see(share):
                 found = number
+        self._raised = found > 0
         return found
 
     def step(self, number: int) -> Step:

@@ -38,10 +38,11 @@ class Ticket:
 
 
 class _Lane:
-    __slots__ = ("frames", "listed", "offers", "share", "spent")
+    __slots__ = ("frames", "guarded", "listed", "offers", "part", "spent")
 
     def __init__(self, share: StreamShare) -> None:
-        self.share = share
+        self.guarded = share.protected
+        self.part = 1.0 / share.weight  # what one turn, or one frame that waits, counts
         self.frames: deque[Ticket] = deque()
         self.spent = 0.0  # turns had, by weight, on the common scale
         self.listed = False  # in the heap
@@ -101,7 +102,7 @@ class Lanes:
                 continue
             self._turn = spent
             ticket = self._out(lane, newest=False)
-            lane.spent = spent + 1.0 / lane.share.weight
+            lane.spent = spent + lane.part
             if lane.frames:
                 self._list(stream, lane)
             return ticket
@@ -110,16 +111,19 @@ class Lanes:
     def shed(self, stream: str, *, newest: bool) -> Ticket | None:
         """Take out a frame to make room for one of `stream`: the oldest or the newest of the stream that is
         longest for its weight, a protected one last. None when the frame to come is itself the one to go."""
-        victim, own = stream, self._lane(stream)
-        rank = _rank(own.share, len(own.frames) + 1)
+        own = victim = self._lane(stream)
+        guarded = own.guarded
+        longest = (len(own.frames) + 1) * own.part
         if not (newest or own.frames):  # nothing older of its own: any other's, but none better protected
-            rank = (own.share.protected, math.inf)
-        for name, other in self._lanes.items():
-            if name != stream and other.frames and (found := _rank(other.share, len(other.frames))) < rank:
-                rank, victim = found, name
-        if victim == stream and (newest or not own.frames):
+            longest = 0.0
+        for lane in self._lanes.values():
+            if lane.frames and lane is not own and lane.guarded <= guarded:
+                length = len(lane.frames) * lane.part
+                if lane.guarded < guarded or length > longest:
+                    victim, guarded, longest = lane, lane.guarded, length
+        if victim is own and (newest or not own.frames):
             return None
-        return self._out(self._lanes[victim], newest=newest)
+        return self._out(victim, newest=newest)
 
     def clear(self, stream: str) -> list[Ticket]:
         """Take out every frame of one stream."""
@@ -156,8 +160,3 @@ class Lanes:
         self._order += 1
         lane.listed = True
         heappush(self._turns, (lane.spent, self._order, stream))
-
-
-def _rank(share: StreamShare, depth: int) -> tuple[bool, float]:
-    """Return whose frame goes first: the least."""
-    return (share.protected, -depth / share.weight)

@@ -45,12 +45,12 @@ def pickled(errand: Errand) -> bytes:
         ) from None
 
 
-def serve(fd: Any, order: Order) -> None:
-    """Run until the other end closes. `fd` is a DupFd of a socket."""
+def serve(sock: socket.socket, order: Order) -> None:
+    """Run until the other end closes."""
     _tie(order.parent)
     if order.device.slot is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(order.device.slot)
-    wire = Wire(socket.socket(fileno=fd.detach()))
+    wire = Wire(sock)
     try:
         errand: Errand = _LOADS(order.callee)
         calls = Calls(errand.callee, errand.ignore)

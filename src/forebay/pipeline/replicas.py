@@ -6,7 +6,6 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.reduction import DupFd
 from typing import Any, Final, Protocol
 
 from forebay.core.restart import RestartPolicy
@@ -19,6 +18,7 @@ from forebay.pipeline.wire import GoneError, Wire
 
 _SPAWN: Final = multiprocessing.get_context("spawn")
 END_WAIT_MAX_S: Final = 5.0
+RESTART_WAIT_MAX_S: Final = 5.0  # while it dies at once, again and again; frames do not wait longer
 
 
 class DiedError(Exception):
@@ -83,7 +83,7 @@ class ProcessWorker:
         self._stage = stage
         self._order = Order(pickled(Errand(stage.callee, stage.ignore)), device, os.getpid())
         self._now = now
-        self._policy = RestartPolicy()
+        self._policy = RestartPolicy(cap_s=RESTART_WAIT_MAX_S)
         self._quick = 0
         self._ready_at: float | None = None
         self._wire: Wire | None = None
@@ -105,7 +105,7 @@ class ProcessWorker:
                 raise AppError(f"stage {self._stage.name}: it ended while it loaded")
             process = _SPAWN.Process(
                 target=serve,
-                args=(DupFd(theirs.fileno()), self._order),
+                args=(theirs, self._order),  # no copy of it stays here: its end is the end of the process
                 name=f"forebay {self._stage.name}",
                 daemon=True,
             )

@@ -102,7 +102,10 @@ class Wire:
 
     def receive(self, timeout_s: float | None = None) -> tuple[dict[str, Any], list[Any]]:
         """Return the head and the parts of the next message. Raises GoneError, TimeoutError."""
-        self._sock.settimeout(timeout_s)
+        try:
+            self._sock.settimeout(timeout_s)
+        except OSError as error:  # closed by another thread
+            raise GoneError(f"this end is closed: {error}") from None
         fds: list[int] = []
         head, trees, placed, size = msgspec.msgpack.decode(self._message(fds), type=_MESSAGE)
         for fd in fds:
@@ -157,6 +160,8 @@ class Wire:
 
     def close(self) -> None:
         """Close this end, and let go of the memory."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits in another thread hears of it
         self._sock.close()
         for memory in (self._out, self._in):
             if memory is not None:
