@@ -363,6 +363,13 @@ def test_queues_that_memory_cannot_hold_are_refused_with_the_largest_that_fits()
         pipeline.run([numpy.zeros((1080, 1920, 3), "uint8")])
 
 
+def test_a_stage_whose_threads_begin_after_the_end_was_called_ends_too():
+    for _ in range(50):
+        running = Pipeline(Stage(parts.same), Stage(parts.twice, replicas=2)).start(frames(1))
+        running.stop(grace_s=0.0)
+        assert running.wait(WAIT_MAX_S)
+
+
 def test_what_a_later_stage_cannot_hold_ends_the_run_too():
     def grow(value):
         return numpy.zeros((1000, 1000), "uint8")

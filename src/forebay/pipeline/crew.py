@@ -66,6 +66,7 @@ class Crew:
         self._left = len(self.workers)
         self._over = threading.Event()
         self._go = threading.Event()
+        self._started = False
         self._ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._calls = self._handed_on = 0
         self._service = Latencies()
@@ -98,6 +99,7 @@ class Crew:
 
     def start(self) -> None:
         """Begin to serve."""
+        self._started = True
         self._go.set()
 
     def _load_fallback(self) -> None:
@@ -119,7 +121,7 @@ class Crew:
             return
         self._ready.put(None)
         self._go.wait()
-        if not self._over.is_set():
+        if self._started:  # else another stage could not be loaded; once begun, each says that it has ended
             self._work(worker)
 
     def abandon(self) -> None:
