@@ -1,12 +1,14 @@
 """Faults of overload that queues and model servers really had (F079, F116, F117, F118), in virtual time."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 from forebay.brokers.memory import MemoryBroker
 from forebay.core.admission import Reason, Rejected
-from forebay.core.job import Job
+from forebay.core.job import Job, Query
 from forebay.core.ledger import Ledger
+from forebay.core.lifecycle import State
 from forebay.core.requests import RequestPolicy
 from forebay.core.task import TaskSpec
 from forebay.node.lane import Lane
@@ -99,6 +101,40 @@ def test_f079_nothing_is_kept_of_requests_that_ended_however_they_did():
         assert basin.waiting == len(basin.reservoirs["M"]) == basin.reservoirs["M"].bytes == 0
         assert len(basin._due) <= 64 and len(basin.reservoirs["M"]._came) <= 64
         assert {"done", "refused", "gone"} <= set(ends)
+        lane.drain()
+        await lane.close()
+
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def test_jobs_behind_a_late_run_are_not_given_back_until_they_are_dead_while_requests_wait():
+    """Nothing was measured yet, and the first run of jobs takes longer than a replica may be without word."""
+    loop = VirtualLoop()
+
+    async def main():
+        clock, broker = VirtualClock(loop), MemoryBroker(ledger=Ledger())
+        lane = Lane([model(16)], broker=broker, clock=clock, worker="w")
+        broker.on_work(lane.knock)
+        lane.child_ready(1, Child(lane, loop, Service(fixed_s=0.20, each_s=0.02), []))
+
+        def ask(number):
+            now = clock.now()
+            job = Job(f"r{number}", "M", b"1", now, now, attempts_max=2, deadline_at=now + 2.0)
+            lane.requests.offer(job, lambda _: None)
+
+        await asyncio.sleep(FIRST_S)
+        now = clock.now()
+        await broker.enqueue([Job(broker.new_id(now), "M", b"1", now, now) for _ in range(64)], now=now)
+        for number in range(100):
+            loop.call_later(0.1 + 0.05 * number, ask, number)
+        await asyncio.sleep(30.0)
+        page = await broker.find(Query(limit=100), now=clock.now())
+        assert Counter(one.standing.state for one in page.records) == {State.SUCCEEDED: 64}
         lane.drain()
         await lane.close()
 
