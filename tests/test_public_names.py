@@ -31,7 +31,6 @@ PUBLIC = [
     "Retry",
     "Scale",
     "Stage",
-    "Variant",
 ]
 
 # Each takes longer to import than everything else together; children must not pay for them.

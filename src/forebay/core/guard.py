@@ -73,7 +73,6 @@ def guest_of(task: TaskSpec, fallback: TaskSpec) -> TaskSpec:
         breaker=None,
         fallback="",
         canned=None,
-        ladder=None,
     )
 
 

@@ -17,6 +17,7 @@ from forebay.core.retry import DELAY_FLOOR_S, RetryPolicy
 VERSION_WAIT_MIN_S, VERSION_WAIT_MAX_S = 2.0, 300.0  # between two looks for a worker with its version
 PUT_OFF_MIN_S, PUT_OFF_MAX_S = 0.1, 60.0  # between two looks whether what a job needs can be asked
 MESSAGE_LENGTH_MAX = 4_000  # characters of an error kept in the record
+_COMPLETED, _SUCCEEDED = Event.COMPLETED, State.SUCCEEDED  # at hand: looking an enum's member up is slow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,8 @@ def complete(lease: Lease, *, output: bytes, now: float, worker: str = "") -> Tr
     done = Transition(
         lease.job.id,
         lease.fence,
-        Event.COMPLETED,
-        State.SUCCEEDED,
+        _COMPLETED,
+        _SUCCEEDED,
         now,
         lease.attempt,
         lease.deaths,

@@ -123,10 +123,11 @@ class Settler:
     def _learn(self, commit: Commit, applied: list[bool], now: float) -> None:
         """Tell the estimators what left, what comes again, and when told jobs ended."""
         ended: dict[str, list[str]] = {}
+        succeeded = State.SUCCEEDED
         for transition, lease, done in zip(commit.transitions, commit.leases, applied, strict=True):
             if not done:
                 continue
-            if transition.state is State.SUCCEEDED:  # nearly all
+            if transition.state is succeeded:  # nearly all
                 ids = ended.get(lease.job.task)
                 if ids is None:
                     ids = ended[lease.job.task] = []

@@ -69,9 +69,7 @@ class ChildOf:
         self._lane = lane
         self._stopping: asyncio.Task[Death] | None = None
 
-    def run(
-        self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool, level: int = 0
-    ) -> None:
+    def run(self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool) -> None:
         """Send these; never blocks. What cannot be sent comes back by `returned`."""
         sent = [
             RunItem(
@@ -86,7 +84,7 @@ class ChildOf:
             for tag, lease in items
         ]
         try:
-            taken = self._replica.run(run, task, sent, singles=singles, level=level)
+            taken = self._replica.run(run, task, sent, singles=singles)
         except FrameError:
             taken = False
         if not taken:

@@ -69,9 +69,7 @@ class Upstream:
 
     # -- as the lane sees it -------------------------------------------------------------------------
 
-    def run(
-        self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool, level: int = 0
-    ) -> None:
+    def run(self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool) -> None:
         """Begin a call for each."""
         for tag, lease in items:
             call = self._calls[tag] = asyncio.ensure_future(self._call(tag, lease))

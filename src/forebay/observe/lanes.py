@@ -9,7 +9,6 @@ from forebay.core.job import Lease, Transition
 from forebay.core.lifecycle import FINAL, Event, State
 from forebay.core.quarantine import DeadlyInput
 from forebay.core.requests import End, Ended
-from forebay.core.variants import Moved
 from forebay.observe.logs import Seldom
 from forebay.observe.meters import Meters
 
@@ -40,9 +39,10 @@ class LaneMeters:
     ) -> None:
         """These were offered to the store; those not applied were stale and changed nothing."""
         completed: dict[str, list[float]] = {}
+        succeeded = State.SUCCEEDED
         for transition, lease, done in zip(transitions, leases, applied, strict=True):
             job = lease.job
-            if done and transition.state is State.SUCCEEDED:  # nearly all: grouped, the rest one by one
+            if done and transition.state is succeeded:  # nearly all: grouped, the rest one by one
                 latencies = completed.get(job.task)
                 if latencies is None:
                     latencies = completed[job.task] = []
@@ -113,12 +113,6 @@ class LaneMeters:
     def limited(self, task: str, calls: int) -> None:
         """An upstream is called so often at once from now on."""
         self._meters.limits[task] = calls
-
-    def moved(self, task: str, level: int, moved: Moved) -> None:
-        """Ordinary work of a task runs at this level from now on."""
-        self._meters.levels[task] = level
-        event = "degrading" if moved.step > moved.was else "recovering"
-        self._log.warning(event, about=task, task=task, level=level, fill=round(moved.fill, 2))
 
     def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
         """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""

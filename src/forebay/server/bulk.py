@@ -304,6 +304,7 @@ def _beyond(lines: Lines) -> bytes:
 
 def _verdicts(group: Group, receipts: list[Receipt], failed: ForebayError | None) -> bytes:
     parts: list[str] = []
+    stored = Verdict.STORED
     left = iter(receipts)
     for line, slot in zip(group.lines, group.slots, strict=True):
         receipt = next(left) if type(slot) is Job and failed is None else None
@@ -311,7 +312,7 @@ def _verdicts(group: Group, receipts: list[Receipt], failed: ForebayError | None
             receipt = slot
         if receipt is not None:
             verdict, job_id, state = receipt
-            if verdict is Verdict.STORED:
+            if verdict is stored:
                 parts.append(f'{{"line":{line},"status":202,"job_id":"{job_id}"}}\n')
                 continue
             if verdict is not Verdict.CONFLICT:

@@ -25,6 +25,7 @@ INLINE_BYTES_MAX = 16 * 1024  # of a result in the body of a callback
 
 _encode = msgspec.json.encode
 _STATUS_WORDS = {state.value: status for state, status in STATUS.items()}  # an enum hashes slowly
+_QUEUED_STATUS = _STATUS_WORDS["queued"]
 _PRIORITY_WORDS = {PRIORITY_HIGH: '"high"', PRIORITY_NORMAL: '"normal"', PRIORITY_LOW: '"low"'}
 
 
@@ -66,7 +67,7 @@ def job_json(
         b"null" if output is None else output,
         b',"error":',
         b"null" if standing.error is None or state == "succeeded" else _encode(error_of(standing.error)),
-        _line(job, position, eta, now, download),
+        _line(job, position, eta, now, download).encode(),
         b',"metadata":',
         job.metadata or b"{}",
         f',"redriven_from":{_id(job.redriven_from)},"redriven_as":{_id(record.redriven_as)},"timeline":'.encode(),
@@ -80,6 +81,27 @@ def job_json(
         parts.append(f',"worker":{worker},"cause":"{cause}","edited":{edited}'.encode())
     parts.append(b"}")
     return b"".join(parts)
+
+
+def accepted_json(job: Job, *, now: float, position: int, eta: Eta | None) -> bytes:
+    """Return what `job_json` returns of a job that was stored a moment ago and may run at once.
+
+    Half of its fields are the same for all such jobs, and it is the answer to every single submission.
+    """
+    created = stamp(job.created_at)
+    text = (
+        f'{{"job_id":"{job.id}","task":{_text(job.task)},"status":"{_QUEUED_STATUS}","state":"queued",'
+        f'"created_at":"{created}","started_at":null,"finished_at":null,"run_at":"{created}",'
+        f'"expires_at":{_time(job.expires_at)},"deadline_at":{_time(job.deadline_at)},"retry_at":null,'
+        f'"attempt":0,"attempts_max":{job.attempts_max},'
+        f'"priority":{_PRIORITY_WORDS.get(job.priority, job.priority)},'
+        f'"ordering_key":{"null" if job.ordering_key is None else _text(job.ordering_key)},'
+        '"waits_for":null,"cancel_requested":false,"degraded":null,"progress":null,"result":null,"error":null'
+        f'{_line(job, position, eta, now, None)},"metadata":{job.metadata.decode() or "{}"},'
+        f'"redriven_from":{_id(job.redriven_from)},"redriven_as":null,"timeline":'
+        f'[{{"event":"accepted","at":"{created}"}},{{"event":"queued","at":"{created}"}}]}}'
+    )
+    return text.encode()
 
 
 def dead_letter_json(record: JobRecord, *, hidden: frozenset[str], now: float) -> bytes:
@@ -128,7 +150,7 @@ def _timeline(record: JobRecord, created: str, now: float) -> bytes:
     if created and standing.fence == 0 and state is State.QUEUED:
         return f'[{{"event":"accepted","at":"{created}"}},{{"event":"queued","at":"{created}"}}]'.encode()
     started_at, ended_at = standing.started_at, standing.finished_at
-    plain = standing.fence == 1 and state is State.SUCCEEDED and not (standing.attempts or standing.degraded)
+    plain = standing.fence == 1 and state is State.SUCCEEDED and not standing.attempts
     if not (created and plain) or started_at is None or ended_at is None:
         return _encode(timeline(record, now))
     begun = record.job.created_at
@@ -170,7 +192,7 @@ def download_of(record: JobRecord, links: Links, *, now: float) -> str | None:
     return links.of_result(record.job.id, now=now)
 
 
-def _line(job: Job, position: int | None, eta: Eta | None, now: float, download: str | None) -> bytes:
+def _line(job: Job, position: int | None, eta: Eta | None, now: float, download: str | None) -> str:
     self = f"/v1/jobs/{job.id}"
     told = f',"deliveries":"{self}/deliveries"' if job.callback_url is not None else ""
     if download is not None:
@@ -178,7 +200,7 @@ def _line(job: Job, position: int | None, eta: Eta | None, now: float, download:
     return (
         f',"position":{"null" if position is None else position},"eta":{eta_of(eta, now)},'
         f'"links":{{"self":"{self}","result":"{self}/result","events":"{self}/events"{told}}}'
-    ).encode()
+    )
 
 
 def _time(at: float | None) -> str:

@@ -26,7 +26,7 @@ from forebay.server.front import Front
 from forebay.server.pressure import DRAINING_RETRY_S, Pressure
 from forebay.server.quarantine import barred
 from forebay.server.references import References, digests, is_whole
-from forebay.server.render import etag, job_json
+from forebay.server.render import accepted_json, etag, job_json
 from forebay.server.repeats import KEY_FIELD, KEY_HEADER, how_known, may_name_a_key, take_key
 from forebay.server.schema import Check, refusal
 from forebay.server.storing import count_receipts, record_of, store
@@ -197,15 +197,15 @@ class Submitter:
 
     async def _answer_stored(self, job: Job, receipt: Receipt, send: Send) -> None:
         front, now = self._front, self._front.clock.now()
-        record = JobRecord(job, Standing(receipt.state, ready_at=job.run_at))
-        position: int | None
-        if receipt.state is State.QUEUED:
+        if receipt.state is State.QUEUED and job.run_at == job.created_at:
             load = self._pressure.load(job.task, now=now)
             position = front.broker.place_now(job, now=now) or max(1, load.queued)
             eta = told(front, load, job, position, now=now)
+            body = accepted_json(job, now=now, position=position, eta=eta)
         else:
-            position, eta = await place(front, self._pressure, record, now=now)
-        body = job_json(record, now=now, position=position, eta=eta)
+            record = JobRecord(job, Standing(receipt.state, ready_at=job.run_at))
+            place_now, eta = await place(front, self._pressure, record, now=now)
+            body = job_json(record, now=now, position=place_now, eta=eta)
         await answer(send, 202, body, [JSON, NO_STORE, _location(job.id)])
 
     async def _answer_existing(

@@ -15,12 +15,13 @@ def stamp(at: float) -> str:
     if not 0.0 <= at <= _YEAR_9999:
         at = 0.0 if at < 0.0 else _YEAR_9999
     whole = int(at)
-    return f"{_to_seconds(whole)}.{int((at - whole) * 1e6):06d}Z"
+    return f"{_to_seconds(whole)}{str(1_000_000 + int((at - whole) * 1e6))[1:]}Z"
 
 
 @lru_cache(maxsize=4096)
 def _to_seconds(whole: int) -> str:
-    return datetime.fromtimestamp(whole, UTC).isoformat()[:19]
+    """Return the text of a whole second, with the point behind it."""
+    return datetime.fromtimestamp(whole, UTC).isoformat()[:19] + "."
 
 
 def instant(text: str) -> float:

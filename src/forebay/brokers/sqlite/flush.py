@@ -55,6 +55,7 @@ def weigh_tenants(jobs: Sequence[Job]) -> dict[str, Held]:
     return weights
 
 
+_NONE: Final = (0, 0)
 _NAMELESS: Final = {""}
 _NO_TENANTS: Final[dict[str, Held]] = {}
 
@@ -193,14 +194,12 @@ class Pending:
 
     def load(self, task: str, queue: TaskQueue | None) -> Load:
         """Return what a task holds with the submissions that wait."""
-        jobs, size = self._waiting.get(task, (0, 0))
+        jobs, size = self._waiting.get(task, _NONE)
         if queue is None:
             return Load(jobs, jobs, 0, size)
-        waiting = queue.queued + queue.scheduled + queue.retrying
-        held = waiting + queue.running + jobs
-        return Load(
-            held, queue.queued + jobs, queue.running, queue.bytes + size, queue.paused, queue.draining
-        )
+        queued, running = queue.queued + jobs, queue.running
+        held = queued + queue.scheduled + queue.retrying + running
+        return Load(held, queued, running, queue.bytes + size, queue.paused, queue.draining)
 
     def take(self, *, patient_only: bool) -> Batch | None:
         """Return what the next flush writes, None when nothing waits."""

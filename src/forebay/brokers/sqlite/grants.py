@@ -116,17 +116,11 @@ class Grants:
         return granted
 
     def _jobs(self, seqs: list[int], known: dict[int, Lease], task: str) -> dict[int, Job]:
-        pop = self._shelf.cache.pop
-        jobs: dict[int, Job] = {}
-        missing: list[int] = []
-        for seq in seqs:
-            job = pop(seq)
-            if job is not None:
-                jobs[seq] = job
-            elif seq not in known:
-                missing.append(seq)
-        if missing:
-            self._read(missing, jobs, task)
+        jobs = self._shelf.cache.take(seqs)
+        if len(jobs) < len(seqs):
+            missing = [seq for seq in seqs if seq not in jobs and seq not in known]
+            if missing:
+                self._read(missing, jobs, task)
         return jobs
 
     def _read(self, missing: list[int], jobs: dict[int, Job], task: str) -> None:
@@ -194,7 +188,7 @@ class Grants:
         results: list[Row] = []
         reopened: list[tuple[Held, Transition]] = []
         owed: list[tuple[int, str, float]] = []
-        listening, minded = shelf.listening, shelf.index.minds_endings
+        listening, minded, succeeded = shelf.listening, shelf.index.minds_endings, State.SUCCEEDED
         for step in transitions:
             held = running.get(step.job_id)
             if held is None or held.lease.fence != step.fence:
@@ -207,7 +201,7 @@ class Grants:
                 step = cancelled_instead(step, held.lease)
             if minded or step.charge is not None or held.lease.checkpoint is not None:
                 self._mind(held, step)
-            if step.state is State.SUCCEEDED:
+            if step.state is succeeded:
                 results.append(_result_row(held, step, _SUCCEEDED, owed))
                 if listening:
                     shelf.tell(step.job_id, held.queue.name, step.state, Settled(held.lease, step))

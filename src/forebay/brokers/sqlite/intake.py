@@ -38,6 +38,7 @@ class Intake:
     def enqueue(self, jobs: Sequence[Job], now: float) -> list[Receipt]:
         """Store each job once; answer in order."""
         shelf, read = self._shelf, self._shelf.mint.read
+        stored, queued = Verdict.STORED, State.QUEUED
         receipts: list[Receipt] = []
         entered: list[tuple[int, Job]] = []
         rows = self._rows = []
@@ -60,7 +61,7 @@ class Intake:
                 queue = shelf.queue(job.task)
             rows.append((seq, ms, queue.number, *job[2:]))
             entered.append((seq, job))
-            state = State.QUEUED
+            state = queued
             if job.run_at > now:
                 state = State.SCHEDULED
                 scheduled += 1
@@ -69,7 +70,7 @@ class Intake:
                 )
             if job.idempotency_key is not None:
                 self._keys.add((job.tenant, job.idempotency_key))
-            receipts.append(Receipt(Verdict.STORED, job.id, state))
+            receipts.append(Receipt(stored, job.id, state))
         self._write()
         shelf.index.holdings.add([job for _, job in entered])
         self._enter(entered, scheduled, now)

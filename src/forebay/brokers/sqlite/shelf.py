@@ -48,6 +48,14 @@ class JobCache:
             self.bytes += size
             self._jobs.update(group)
 
+    def take(self, seqs: Sequence[int]) -> dict[int, Job]:
+        """Return those of these jobs that are here, and forget them."""
+        pop = self._jobs.pop
+        taken = {seq: job for seq in seqs if (job := pop(seq, None)) is not None}
+        size = sum([len(job.payload) + len(job.metadata) for job in taken.values()])
+        self.bytes -= size + CACHED_JOB_BYTES * len(taken)
+        return taken
+
     def pop(self, seq: int) -> Job | None:
         """Return a job and forget it."""
         job = self._jobs.pop(seq, None)
