@@ -142,6 +142,12 @@ ARGUMENTS = {
         "task or JSON",
         "what answers while the breaker is open: [on a task](breakers.md#on-a-task)",
     ),
+    "variants": (
+        "",
+        "classes, functions or `forebay.Variant`",
+        "[cheaper ways](variants.md) to do it, best first, while its reservoir is full",
+    ),
+    "variants_stay": ("", "time", "how long one of them runs at least before a better one"),
     "retry_on": ("all", "exceptions", "only these are tried again"),
     "permanent_on": ("none", "exceptions", "these are never tried again; stronger than `retry_on`"),
 }

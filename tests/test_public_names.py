@@ -31,6 +31,7 @@ PUBLIC = [
     "Retry",
     "Scale",
     "Stage",
+    "Variant",
 ]
 
 # Each takes longer to import than everything else together; children must not pay for them.

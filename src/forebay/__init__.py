@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from forebay import streams as streams
     from forebay.client import ETA, AsyncClient, Client, JobFailedError
     from forebay.core.buffer import Backoff
-    from forebay.declare import App, Blob, Breaker, Context, Device, Failed, Permanent, Retry
+    from forebay.declare import App, Blob, Breaker, Context, Device, Failed, Permanent, Retry, Variant
     from forebay.errors import BreakerOpenError, ForebayError
     from forebay.pipeline import Decimate, Degrade, Pipeline, Queue, Scale, Stage
 
@@ -37,6 +37,7 @@ __all__ = [
     "Retry",
     "Scale",
     "Stage",
+    "Variant",
 ]
 
 _HOMES = {
@@ -54,6 +55,7 @@ _HOMES = {
     "Queue": "pipeline",
     "Scale": "pipeline",
     "Stage": "pipeline",
+    "Variant": "declare",
     "AsyncClient": "client",
     "Backoff": "core.buffer",
     "Client": "client",

@@ -28,7 +28,7 @@ from forebay.node.identity import package_version, worker_name
 from forebay.node.interpreter import settle_memory
 from forebay.node.node import Node, NodePlan
 from forebay.node.order import say_order
-from forebay.node.plan import plan_of
+from forebay.node.plan import plan_of, queue_bounds
 from forebay.observe.depths import Depths
 from forebay.observe.echo import Echo
 from forebay.observe.lanes import LaneMeters
@@ -84,13 +84,7 @@ class System:
         self.hub = Hub(now=clock.now, epoch=secrets.token_hex(4))
         self.estimators = {name: Estimator.of(task) for name, task in self.tasks.items()}
         self.recent = Recent.of(self.tasks)
-        self.bounds = {
-            name: (
-                task.queue_max or settings.queue_max,
-                task.queue_bytes_max or settings.queue_bytes_max,
-            )
-            for name, task in self.tasks.items()
-        }
+        self.bounds = queue_bounds(description.tasks, settings)
         self.blobs: Keeper
         self.broker: Broker
         self.node: Node

@@ -22,7 +22,7 @@ class Child:
     def __init__(self):
         self.sent = []
 
-    def run(self, run, task, items, *, singles):
+    def run(self, run, task, items, *, singles, level=0):
         self.sent += items
 
     def cancel(self, tag):

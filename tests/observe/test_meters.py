@@ -1,11 +1,17 @@
 """Meters and what a scrape says of them."""
 
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.admission import Reason
-from forebay.core.job import Depth, Line
+from forebay.core.job import Depth, Job, Line
 from forebay.core.lifecycle import Event
+from forebay.core.requests import End, Ended, Request
+from forebay.core.variants import Moved
+from forebay.observe.lanes import LaneMeters
+from forebay.observe.logs import Seldom
 from forebay.observe.meters import SECONDS_BOUNDS, Histogram, Meters
 from forebay.observe.metrics import RENDER_FRESH_S, Exposition
 
@@ -116,3 +122,22 @@ def test_scrapes_close_together_share_one_text():
 def test_a_meter_is_made_once():
     meters = Meters()
     assert meters.for_task("a") is meters.for_task("a")
+
+
+def test_a_scrape_says_which_variant_of_a_task_runs_and_how_many_results_were_made_by_it():
+    lines = []
+    meters = Exposition(["a"], now=Turning())
+    log = Seldom(SimpleNamespace(warning=lambda event, **more: lines.append((event, more))), now=Turning())
+    facts = LaneMeters(meters, log)
+    facts.moved("a", 1, Moved(0, 1, 100.0, 0.812, 0.0))
+    done = Ended(Request(Job("j", "a", b"1", 90.0, 90.0, deadline_at=120.0), 1), End.DONE, b"1")
+    done.request.level = 1
+    facts.answered(done, 100.0)
+    text, _ = meters.render()
+    for line in ('inference_level{task="a"} 1.0', 'inference_degraded_total{level="variant_1"} 1.0'):
+        assert line in text.decode().splitlines(), line
+    facts.moved("a", 0, Moved(1, 0, 101.0, 0.1, 0.2))
+    assert lines == [
+        ("degrading", {"task": "a", "level": 1, "fill": 0.81}),
+        ("recovering", {"task": "a", "level": 0, "fill": 0.1}),
+    ]

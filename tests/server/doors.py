@@ -47,12 +47,16 @@ class Node:
         self.why = None
         self.replicas = []
         self.breakers = {}
+        self.levels = {}
 
     def workers(self):
         return self.replicas
 
     def breaker(self, task):
         return self.breakers.get(task)
+
+    def level(self, task):
+        return self.levels.get(task, 0)
 
     def unready_reason(self):
         return self.why

@@ -20,6 +20,7 @@ from forebay.core.guard import guards_of
 from forebay.core.job import Job, JobError
 from forebay.core.ledger import Ledger
 from forebay.core.task import TaskSpec
+from forebay.core.variants import LadderPolicy, Rung
 from forebay.node.lane import Lane
 from forebay.sim import arrivals
 from forebay.sim.chance import Chance
@@ -57,8 +58,13 @@ TRACES = {
 BREAKER = BreakerPolicy(failures=3, window_s=60.0, open_s=1.3)
 
 
-def spec(batch_max, breaker=None):
-    return TaskSpec(name="t", batch_max=batch_max, batch_wait_s=0.01, breaker=breaker)
+LADDER = LadderPolicy(rungs=(Rung(enter=0.5, leave=0.3), Rung(enter=0.6, leave=0.4)), stay_s=0.4)
+QUICKER = (Service(fixed_s=0.01, each_s=0.001), Service(fixed_s=0.004, each_s=0.0003))
+QUEUE_MAX = 100
+
+
+def spec(batch_max, breaker=None, ladder=None):
+    return TaskSpec(name="t", batch_max=batch_max, batch_wait_s=0.01, breaker=breaker, ladder=ladder)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -102,14 +108,14 @@ class VirtualClock:
 class StandIn:
     """A child that takes the simulator's time and runs one thing after another; what is `bad` fails."""
 
-    def __init__(self, lane, loop, service, started, bad=frozenset()):
+    def __init__(self, lane, loop, service, started, bad=frozenset(), quicker=QUICKER):
         self.lane, self.loop, self.service, self.started = lane, loop, service, started
-        self.bad = bad
+        self.bad, self.quicker, self.levels = bad, quicker, []  # the level of each that started
         self.works, self.busy = deque(), False
 
-    def run(self, run, task, items, *, singles):
+    def run(self, run, task, items, *, singles, level=0):
         pieces = [[item] for item in items] if singles else [list(items)]
-        self.works.extend(pieces)
+        self.works.extend((piece, level) for piece in pieces)
         if not self.busy:
             self.next()
 
@@ -118,9 +124,12 @@ class StandIn:
             self.busy = False
             return
         self.busy = True
-        piece = self.works.popleft()
+        piece, level = self.works.popleft()
+        self.levels.append(level)
         self.started.append((self.loop.time() + START, [lease.job.payload for _, lease in piece]))
-        self.loop.call_later(self.service.run_s(len(piece), None), self.end, piece)
+        service = self.quicker[level - 1] if level else self.service
+        self.took_s = service.run_s(len(piece), None)
+        self.loop.call_later(self.took_s, self.end, piece)
 
     def end(self, piece):
         self.next()
@@ -137,16 +146,19 @@ class StandIn:
     def kill(self): ...
 
 
-def by_the_runtime(times, batch_max, replicas, service, breaker=None, bad=frozenset()):
+def by_the_runtime(times, batch_max, replicas, service, breaker=None, bad=frozenset(), ladder=None):
     loop, started, ended = VirtualLoop(), [], {}
     estimator = Estimator(task="t", batch_max=batch_max)
 
     async def main():
         clock, broker = VirtualClock(loop), MemoryBroker(ledger=Ledger())
         estimators = {"t": estimator}
-        specs = [spec(batch_max, breaker)]
+        specs = [spec(batch_max, breaker, ladder)]
         guards = guards_of(specs, (), {} if breaker is None else {"t": CircuitBreaker(breaker)})
-        lane = Lane(specs, broker=broker, clock=clock, worker="w", estimators=estimators, guards=guards)
+        lane = Lane(
+            specs, broker=broker, clock=clock, worker="w", estimators=estimators, guards=guards,
+            bounds={"t": (QUEUE_MAX, 1 << 30)},
+        )  # fmt: skip
         broker.on_work(lane.knock)
         for replica in range(1, replicas + 1):
             lane.child_ready(replica, StandIn(lane, loop, service, started, bad))
@@ -166,7 +178,7 @@ def by_the_runtime(times, batch_max, replicas, service, breaker=None, bad=frozen
             if all(entry.finished_at is not None for entry in records) and lane.idle:
                 break
             await asyncio.sleep(0.05)
-        ended.update({int(entry.job.payload): entry.finished_at for entry in records})
+        ended.update({int(entry.job.payload): (entry.finished_at, entry.degraded) for entry in records})
         lane.drain()
         await lane.close()
 
@@ -179,11 +191,13 @@ def by_the_runtime(times, batch_max, replicas, service, breaker=None, bad=frozen
     return [(at, [int(p) for p in payloads]) for at, payloads in started], ended, estimator
 
 
-def by_the_simulator(times, batch_max, replicas, service, breaker=None, bad=frozenset()):
+def by_the_simulator(times, batch_max, replicas, service, breaker=None, bad=frozenset(), ladder=None):
     plan = Plan(
         seed=1,
-        lanes=((spec(batch_max, breaker),),),
+        lanes=((spec(batch_max, breaker, ladder),),),
         services={"t": service},
+        levels={"t": QUICKER},
+        queue_max=QUEUE_MAX,
         jobs=tuple(
             PlannedJob(i, at, "t", Script.BAD, attempts_max=1) if i in bad else PlannedJob(i, at, "t")
             for i, at in enumerate(times)
@@ -200,7 +214,10 @@ def by_the_simulator(times, batch_max, replicas, service, breaker=None, bad=froz
     world.run()
     number = {job_id: job.number for job_id, job in world.scripts.items()}
     started = [(line[0], [number[i] for i in line[5]]) for line in world.history if line[1] == "start"]
-    ended = {number[i]: s.record.standing.finished_at for i, s in world.checker.jobs.items()}
+    ended = {
+        number[i]: (s.record.standing.finished_at, s.record.standing.degraded)
+        for i, s in world.checker.jobs.items()
+    }
     return started, ended, world.forecasts.estimators["t"]
 
 
@@ -210,8 +227,15 @@ def agree(times, batch_max, replicas, service):
     assert sorted(n for _, batch in lived for n in batch) == list(range(len(times)))
     for (at, batch), (expected_at, expected) in zip(lived, played, strict=True):
         assert batch == expected and at == pytest.approx(expected_at, abs=1e-6)
-    assert lived_end == pytest.approx(played_end, abs=1e-6)
-    foretell_alike(lived_estimator, played_estimator, now=max(played_end.values()) + 1)
+    end_alike(lived_end, played_end)
+    foretell_alike(lived_estimator, played_estimator, now=max(played_end.values())[0] + 1)
+
+
+def end_alike(lived, played):
+    """Every job ended at the same instant, made by the same variant."""
+    assert sorted(lived) == sorted(played)
+    for number, (at, level) in lived.items():
+        assert at == pytest.approx(played[number][0], abs=1e-6) and level == played[number][1]
 
 
 def foretell_alike(lived, played, *, now):
@@ -249,12 +273,26 @@ def test_they_agree_while_a_breaker_is_open_and_about_its_probes(batch_max):
     assert sum(gap > BREAKER.open_s for gap in gaps) >= 2, "it was open, and open again after a probe"
 
 
+@pytest.mark.parametrize("batch_max", [1, 4, 16])
+@pytest.mark.parametrize("trace", ["steady", "poisson, overloaded", "large bursts"])
+def test_they_run_the_same_jobs_by_the_same_variants(trace, batch_max):
+    times = TRACES[trace]
+    lived, lived_end, _ = by_the_runtime(times, batch_max, 1, SERVICE, ladder=LADDER)
+    played, played_end, _ = by_the_simulator(times, batch_max, 1, SERVICE, ladder=LADDER)
+    for (at, batch), (expected_at, expected) in zip(lived, played, strict=True):
+        assert batch == expected and at == pytest.approx(expected_at, abs=1e-6)
+    end_alike(lived_end, played_end)
+    levels = {level for _, level in played_end.values()}
+    if trace == "poisson, overloaded":
+        assert levels >= {0, 1}, "it was never full"
+
+
 class Recording(Dispatcher):
     """Writes down every input with its time, and what every poll answered."""
 
     INPUTS = (
         "knock", "leased", "replica_ready", "replica_died", "results", "passed", "progressed", "returned",
-        "renewed", "renew_now", "retire", "drain", "abandon", "poll",
+        "renewed", "renew_now", "retire", "filled", "drain", "abandon", "poll",
     )  # fmt: skip
     tapes: list
 

@@ -45,7 +45,7 @@ class AsyncLoop:
     def _pump(self) -> None:
         works = self._line.works
         for work in list(works):
-            handler = self._handlers[work.task]
+            handler = self._handlers[work.task].at(work.level)
             if not handler.is_async and not handler.batched:
                 self._run_plain(handler, work)
             while work.pending and self._active[work.task] < handler.concurrency:

@@ -59,7 +59,9 @@ class Handler:
         traces: TraceLog,
         emit: Emit,
         blobs: ChildBlobs | None = None,
+        variants: "tuple[Handler, ...]" = (),
     ) -> None:
+        self._variants = variants
         self.name = task.spec.name
         self.batched = task.is_class
         self.is_async = task.signature.is_async
@@ -78,6 +80,10 @@ class Handler:
         self._emit = emit
         self._blobs = blobs
         self._plain = not task.signature.context and not self.in_parts
+
+    def at(self, level: int) -> "Handler":
+        """Return what runs the task at this level, 0 is the task itself."""
+        return self._variants[level - 1] if level else self
 
     # One item of a plain function.
 

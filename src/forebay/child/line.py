@@ -49,12 +49,13 @@ BREAKERS_MAX: Final = 1_024  # changes of breakers that wait; the oldest go
 class Work:
     """A run as it waits and is taken: whoever pops an item owns it."""
 
-    __slots__ = ("pending", "run", "singles", "task")
+    __slots__ = ("level", "pending", "run", "singles", "task")
 
     def __init__(self, run: Run) -> None:
         self.run = run.run
         self.task = run.task
         self.singles = run.singles
+        self.level = run.level
         self.pending = deque(run.items)
 
     def take_all(self) -> list[RunItem]:

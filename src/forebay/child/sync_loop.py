@@ -49,7 +49,7 @@ class SyncLoop:
                 return
 
     def _run(self, work: Work) -> None:
-        handler = self._handlers[work.task]
+        handler = self._handlers[work.task].at(work.level)
         if handler.batched and not work.singles:
             self._run_batch(handler, work.run, work.take_all())
         else:

@@ -6,6 +6,8 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from forebay.child import guard
@@ -17,6 +19,7 @@ from forebay.child.sync_loop import SyncLoop
 from forebay.child.texts import TraceLog, clean, safe_text, type_name
 from forebay.declare import App, Context, Device, Task
 from forebay.declare.breaker import watch
+from forebay.declare.variants import Way
 from forebay.node.frames import MARK_COMPANY, LoadFailed, Ready, RunItem, Start
 
 EXIT_LOAD_FAILED = 70  # the reason was sent before
@@ -64,20 +67,36 @@ def _load_all(line: Line, start: Start, app: App) -> dict[str, Handler]:
         task = app.tasks.get(name)
         if task is None:
             _give_up(line, LoadFailed("import_failed", f"{start.app}: it declares no task {name}"))
+        make = partial(
+            Handler,
+            result_bytes_max=start.result_bytes_max,
+            traces=traces,
+            emit=line.part,
+            blobs=blobs,
+        )
+        called = name
         try:
-            handlers[name] = Handler(
-                task,
-                _load(task, start),
-                contexts=_context_maker(line),
-                result_bytes_max=start.result_bytes_max,
-                traces=traces,
-                emit=line.part,
-                blobs=blobs,
-            )
+            call = _load(task, start)
+            variants: list[Handler] = []
+            for level, way in enumerate(task.variants, 1):
+                called = f"{name}: variant {way.name}"
+                variant = _variant(task, way)
+                own = call if way.target is None else _load(variant, start)
+                variants.append(make(variant, own, contexts=_context_maker(line, level)))
+            handlers[name] = make(task, call, contexts=_context_maker(line), variants=tuple(variants))
         except BaseException as error:
             traces.write(error)
-            _give_up(line, _load_failed(name, error))
+            _give_up(line, _load_failed(called, error))
     return handlers
+
+
+def _variant(task: Task, way: Way) -> Task:
+    """Return the task as this variant runs it: it reads and answers what the task does."""
+    if way.target is None:
+        return task
+    whole = task.signature
+    signature = replace(way.signature, input_type=whole.input_type, output_type=whole.output_type)
+    return replace(task, target=way.target, signature=signature)
 
 
 def _load(task: Task, start: Start) -> Callable[..., Any]:
@@ -116,7 +135,7 @@ def _give_up(line: Line, reason: LoadFailed) -> NoReturn:
     os._exit(EXIT_LOAD_FAILED)
 
 
-def _context_maker(line: Line) -> Callable[[list[RunItem]], Context]:
+def _context_maker(line: Line, level: int = 0) -> Callable[[list[RunItem]], Context]:
     def make(items: list[RunItem]) -> Context:
         deadlines = [item.deadline_at for item in items if item.deadline_at is not None]
         return Context(
@@ -129,6 +148,7 @@ def _context_maker(line: Line) -> Callable[[list[RunItem]], Context]:
             checkpoint=items[0].checkpoint,
             save=line.checkpoint,
             tenant=items[0].tenant,
+            level=level,
         )
 
     return make

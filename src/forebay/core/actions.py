@@ -53,6 +53,7 @@ class RunBatch(NamedTuple):
     items: list[tuple[int, Lease]]  # (tag, lease)
     singles: bool
     trigger: Trigger
+    level: int = 0  # the variant of the task that runs it; 0 is the task itself
 
 
 class Commit(NamedTuple):
@@ -116,3 +117,4 @@ class Ran(NamedTuple):
     items: int
     took_s: float
     size_b: int = 0  # of their inputs
+    level: int = 0

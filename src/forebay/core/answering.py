@@ -128,7 +128,7 @@ def _try_again(hand: Hand, request: Request, transition: Transition) -> None:
     request.suspect = request.suspect or transition.suspect
     if transition.event is not Event.FAILED:  # it was not charged
         request.attempt = max(0, request.attempt - 1)
-    alone_s = hand.tasks[request.job.task].fit.run_s(1) or 0.0
+    alone_s = hand.tasks[request.job.task].fit_of(request.job.priority).run_s(1) or 0.0
     if transition.at + alone_s > request.deadline_at:
         hand.basin.end(request, End.LOST, error=transition.error or _LOST)
     elif request.suspect:

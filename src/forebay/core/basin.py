@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from math import exp
 from typing import NamedTuple
 
-from forebay.core.job import Job, JobError, Lease
+from forebay.core.job import PRIORITY_NORMAL, Job, JobError, Lease
 from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
 from forebay.core.share import Share
 from forebay.core.tenant import Held
@@ -59,6 +59,7 @@ class Basin:
         self.rates: dict[
             str, tuple[float, float]
         ] = {}  # requests that come: (when looked at, a second), by task
+        self.urgent: dict[str, tuple[float, float]] = {}  # of them, those above normal priority
         self.refused_at: dict[str, float] = {}  # when one was last refused for its deadline, by task
         self.booked: dict[str, float] = {}  # until when refused callers were told to come back, by task
         self.looked: Looked | None = None
@@ -86,15 +87,20 @@ class Basin:
         at, busy = self._load
         return busy * exp(-max(0.0, now - at) / LOAD_S)
 
-    def came(self, task: str, *, now: float) -> None:
+    def came(self, task: str, *, now: float, priority: int = PRIORITY_NORMAL) -> None:
         """Count a request that came, whatever becomes of it."""
-        at, rate = self.rates.get(task, (now, 0.0))
-        fade = max(0.0, 1.0 - max(0.0, now - at) / RATE_S)
-        self.rates[task] = (max(at, now), rate * fade + 1.0 / RATE_S)
+        _count(self.rates, task, now)
+        if priority < PRIORITY_NORMAL:
+            _count(self.urgent, task, now)
 
     def rate_per_s(self, task: str) -> float:
         """Return how many requests of a task came a second lately."""
         return self.rates.get(task, (0.0, 0.0))[1]
+
+    def lately(self, task: str, *, urgent: bool, now: float) -> float:
+        """Return how many requests a second came until now: those above normal priority, or all others."""
+        above = _faded(self.urgent, task, now)
+        return above if urgent else max(0.0, _faded(self.rates, task, now) - above)
 
     def new(self, job: Job) -> Request:
         """Book a request that was let in; it waits."""
@@ -174,3 +180,14 @@ class Basin:
         """Return and forget what has ended since the last call."""
         ended, self.ended = self.ended, []
         return ended
+
+
+def _count(rates: dict[str, tuple[float, float]], task: str, now: float) -> None:
+    at, rate = rates.get(task, (now, 0.0))
+    fade = max(0.0, 1.0 - max(0.0, now - at) / RATE_S)
+    rates[task] = (max(at, now), rate * fade + 1.0 / RATE_S)
+
+
+def _faded(rates: dict[str, tuple[float, float]], task: str, now: float) -> float:
+    at, rate = rates.get(task, (now, 0.0))
+    return rate * max(0.0, 1.0 - max(0.0, now - at) / RATE_S)

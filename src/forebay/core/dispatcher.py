@@ -16,11 +16,12 @@ from forebay.core.guard import Guard
 from forebay.core.hand import Hand, TaskHand, keep_checkpoint
 from forebay.core.job import Hold, JobError, Lease
 from forebay.core.lifecycle import State
-from forebay.core.planning import late_at, next_start_at, note_late, room
+from forebay.core.planning import note_late, room
 from forebay.core.renewing import Renewals
 from forebay.core.replicas import Item, Replica, Run
 from forebay.core.requests import RequestPolicy
 from forebay.core.task import TaskSpec
+from forebay.core.waking import next_wake
 
 POLL_S = 1.0  # the backstop for a doorbell that did not ring
 CANCEL_GRACE_S = 5.0  # a handler has this long to notice that it is cancelled
@@ -160,6 +161,8 @@ class Dispatcher:
                 worked = transition.state is State.SUCCEEDED
                 if item.checkpoint is not None:
                     transition = keep_checkpoint(item, transition)
+            if item.level and worked:
+                transition = transition._replace(degraded=item.level)
             if hand.guarded:
                 each_s = busy_s / len(outcomes)
                 transition = breaking.heard(hand, item, outcome, transition, each_s, now)
@@ -224,6 +227,10 @@ class Dispatcher:
         entry = self.hand.replicas.get(replica)
         if entry is not None:
             entry.retiring = True
+
+    def filled(self, task: str, share: float) -> None:
+        """So full is the queue of a task; 1 is full. What it makes of that is decided at the next poll."""
+        self.hand.tasks[task].filled = share
 
     def drain(self, *, now: float) -> None:
         """Lease nothing more, hand back what has not started, let the rest finish."""
@@ -313,16 +320,5 @@ class Dispatcher:
         return entry.knocks > 0 or entry.dry_at is None or now >= entry.dry_at + POLL_S
 
     def _next_wake(self, now: float) -> float | None:
-        hand = self.hand
-        times: list[float | None] = [next_start_at(hand, now), self._renewals.wake_at(hand)]
-        times += [serving.closes(hand, now), hand.basin.due_at()]
-        for replica in hand.replicas.values():
-            times += (stopping.timeout_at(hand, replica), late_at(hand, replica))
-        times += [item.cancel_by for item in hand.cancelling.values()]
-        times += breaking.wake_at(hand)
-        if hand.deadlines:
-            times.append(hand.deadlines[0][0])
-        if not self.draining and hand.replicas:
-            times += [task.dry_at + POLL_S for task in hand.tasks.values() if task.dry_at is not None]
-        # What is due already waits for an input (a replica that gets free), not for the time.
-        return min((at for at in times if at is not None and at > now), default=None)
+        renew_at = self._renewals.wake_at(self.hand)
+        return next_wake(self.hand, renew_at, dry_s=None if self.draining else POLL_S, now=now)

@@ -4,13 +4,15 @@ What is let in is expected to be done in time. So a reservoir is as deep as the 
 of the moment, and no bound has to be found by anybody.
 """
 
+from forebay.core import levels
 from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.basin import Asked, Basin, Looked
 from forebay.core.feasibility import Foretold, foretell
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.job import PRIORITY_NORMAL, Job
 from forebay.core.requests import Request, Reservoir
-from forebay.core.shedding import SPREAD_SHARE, book, excess_s, item_s, shed
+from forebay.core.shedding import SPREAD_SHARE, book, bounds_s, excess_s, item_s, shed
+from forebay.core.variants import Ladder
 
 MARGIN_SHARE = 0.1  # of the time a request has: kept free for its way here and back
 MARGIN_MAX_S = 0.25
@@ -29,7 +31,7 @@ def look(hand: Hand, asked: Asked, *, now: float, jitter: float) -> Rejected | N
     """
     verdict, victim, probe = _judge(hand, asked, now=now, jitter=jitter)
     if verdict is not None:
-        hand.basin.came(asked.task, now=now)
+        hand.basin.came(asked.task, now=now, priority=asked.priority)
     else:
         hand.basin.looked = Looked(asked, now, victim, probe)
     return verdict
@@ -45,7 +47,7 @@ def admit(hand: Hand, job: Job, *, now: float, jitter: float) -> Request | Rejec
         refused, victim, probe = None, looked.victim, looked.probe
     else:
         refused, victim, probe = _judge(hand, asked, now=now, jitter=jitter)
-    basin.came(job.task, now=now)
+    basin.came(job.task, now=now, priority=job.priority)
     if refused is not None:
         return refused
     if victim is not None:
@@ -92,6 +94,10 @@ def _judge(
     told = _foretold(hand, task, asked, ahead, now)
     if told is None:
         return None, victim, False
+    if task.ladder is not None:
+        _press(task, task.ladder, asked, told, now)
+        levels.look(hand, task, now)
+        told = _foretold(hand, task, asked, ahead, now) or told
     late_s = _late_s(basin, asked, told, now)
     if late_s <= 0:
         stands_s = 0.0 if reservoir.newest_first else excess_s(task, told)
@@ -125,6 +131,18 @@ def _late_s(basin: Basin, asked: Asked, told: Foretold, now: float) -> float:
     return told.ends_s + told.doubt_s + spare_s - has_s
 
 
+def _press(task: TaskHand, ladder: Ladder, asked: Asked, told: Foretold, now: float) -> None:
+    """Tell the ladder how full a request finds the reservoir: by what share of its time it needs, and of the
+    longest wait where the discipline of the task bounds it. Where it would start at once it is empty."""
+    if told.starts_s <= 0:
+        return
+    spare_s = min(MARGIN_MAX_S, MARGIN_SHARE * (asked.deadline_at - asked.created_at))
+    share = (told.ends_s + told.doubt_s + spare_s) / max(1e-9, asked.deadline_at - now)
+    if task.codel is not None:
+        share = max(share, told.starts_s / bounds_s(task)[1])
+    ladder.press(share, now=now)
+
+
 def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) -> Foretold | None:
     others_s = 0.0
     if len(hand.tasks) > 1:
@@ -133,7 +151,10 @@ def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) 
                 count = len(other.held) + hand.basin.reservoirs[name].ahead(asked.priority, asked.deadline_at)
                 others_s += count * (other.fit.run_s(1) or 0.0)
     rate = hand.basin.rate_per_s(asked.task)
-    told = foretell(hand, task, ahead=ahead, others_s=others_s, rate_per_s=rate, now=now)
+    fit = task.fit_of(asked.priority)
+    if task.ladder is not None and asked.priority >= PRIORITY_NORMAL:
+        ahead = round(ahead * levels.slower(hand, task, now))
+    told = foretell(hand, task, fit, ahead=ahead, others_s=others_s, rate_per_s=rate, now=now)
     if told is None or told.starts_s <= 0:
         return told
     jobs = next((one for one in hand.tasks.values() if one.held), None)

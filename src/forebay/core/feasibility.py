@@ -5,6 +5,7 @@ from typing import NamedTuple
 from forebay.core.estimator.crew import start_after
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.replicas import Replica
+from forebay.core.service import ServiceFit
 
 OVERRUN_SHARE = 0.25  # of how long it has run already: what a run is believed to need that is overdue
 DOUBT_SPREADS = 1.5  # mean deviations of a run that are kept free, for what has to wait
@@ -21,6 +22,7 @@ class Foretold(NamedTuple):
 def foretell(
     hand: Hand,
     task: TaskHand,
+    fit: ServiceFit,
     *,
     ahead: int,
     others_s: float,
@@ -29,10 +31,11 @@ def foretell(
 ) -> Foretold | None:
     """Return when one more request of `task` would start and end behind `ahead` others of the task.
 
-    `others_s` is the time of what goes before it of other tasks of the lane; at `rate_per_s` others come and
-    join its batch. None where nothing was measured or no replica can be foreseen.
+    `fit` is the law of the level at which it would run; `others_s` the time of what goes before it of other
+    tasks of the lane; at `rate_per_s` others come and join its batch. None where nothing was measured or no
+    replica can be foreseen.
     """
-    spec, fit = task.spec, task.fit
+    spec = task.spec
     each_s = fit.run_s(1)
     if each_s is None:
         return None
@@ -46,7 +49,7 @@ def foretell(
     if len(offsets) > 1:
         offsets.sort()
     if spec.concurrency > 1:
-        return _beside(hand, task, ahead, others_s, each_s)
+        return _beside(hand, task, ahead, others_s, each_s, fit.deviation_s)
     if spec.batch_max > 1:
         full_s = fit.run_s(spec.batch_max) or 0.0
         runs, place = divmod(ahead, spec.batch_max)
@@ -73,14 +76,16 @@ def free_in(replica: Replica, now: float) -> float | None:
     return OVERRUN_SHARE * max(0.0, now - replica.since)
 
 
-def _beside(hand: Hand, task: TaskHand, ahead: int, others_s: float, each_s: float) -> Foretold:
+def _beside(
+    hand: Hand, task: TaskHand, ahead: int, others_s: float, each_s: float, deviation_s: float
+) -> Foretold:
     """Of async handlers: so many run beside each other, and one ends every so often."""
     replicas = [replica for replica in hand.replicas.values() if replica.open]
     slots = task.spec.concurrency * len(replicas)
     free = slots - sum(min(task.spec.concurrency, replica.unfinished()) for replica in replicas)
     over = ahead + 1 - free
     wait_s = 0.0 if over <= 0 and not others_s else (max(0, over) * each_s + others_s) / slots
-    return Foretold(wait_s, wait_s + each_s, DOUBT_SPREADS * task.fit.deviation_s if wait_s > 0 else 0.0)
+    return Foretold(wait_s, wait_s + each_s, DOUBT_SPREADS * deviation_s if wait_s > 0 else 0.0)
 
 
 def _filled(offsets: list[float], work_s: float) -> float:

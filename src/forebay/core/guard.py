@@ -73,6 +73,7 @@ def guest_of(task: TaskSpec, fallback: TaskSpec) -> TaskSpec:
         breaker=None,
         fallback="",
         canned=None,
+        ladder=None,
     )
 
 

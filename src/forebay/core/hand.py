@@ -8,20 +8,23 @@ from forebay.core.actions import Action, Ran
 from forebay.core.basin import Basin
 from forebay.core.codel import Codel, Discipline
 from forebay.core.guard import Guard
-from forebay.core.job import Lease, Transition
+from forebay.core.job import PRIORITY_NORMAL, Lease, Transition
 from forebay.core.lifecycle import FINAL
 from forebay.core.live_fit import LiveFit
 from forebay.core.replicas import Item, Replica, Run
 from forebay.core.requests import RequestPolicy
 from forebay.core.task import TaskSpec
+from forebay.core.variants import Ladder, Moved
+
+MOVED_MAX = 64
 
 
 class TaskHand:
     """One task of the set: what waits in hand for a replica, and what we know of its service."""
 
     __slots__ = (
-        "asked", "codel", "dry_at", "fit", "guard", "held", "knocks", "last_run_at", "runs_out", "spec",
-        "wait_pays",
+        "asked", "codel", "dry_at", "filled", "fit", "fits", "guard", "held", "knocks", "ladder",
+        "last_run_at", "runs_out", "spec", "wait_pays",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, guard: Guard | None = None) -> None:
@@ -29,13 +32,42 @@ class TaskHand:
         self.guard = guard
         self.codel = None if spec.discipline is Discipline.DEADLINE else Codel()
         self.held: deque[Item] = deque()
-        self.fit = LiveFit()
+        self.ladder = None if spec.ladder is None else Ladder(spec.ladder)
+        self.fits = [LiveFit() for _ in range(1 if spec.ladder is None else len(spec.ladder.rungs) + 1)]
+        self.fit = self.fits[0]  # the law of ordinary work, at the level where it runs now
+        self.filled = 0.0  # the share of its queue that waits there, as far as we were told
         self.asked = 0  # the limit of the lease request that is out, 0 when none is
         self.knocks = 1  # rings since the last request was sent; 0 = nothing new is known of
         self.dry_at: float | None = None  # when a request last came back short
         self.runs_out = 0
         self.wait_pays = True  # whether the last wait for a fuller batch brought anything
         self.last_run_at = float("-inf")  # when a run last ended
+
+    def level_of(self, priority: int) -> int:
+        """Return the level at which work of this priority starts now; 0 is the task itself."""
+        return 0 if self.ladder is None else self.ladder.level(priority)
+
+    def fit_at(self, level: int) -> LiveFit:
+        """Return the law of a level; of one that never ran, that of the next better one: nobody counts on a
+        speed that was not seen."""
+        while level and not self.fits[level].runs:
+            level -= 1
+        return self.fits[level]
+
+    def fit_of(self, priority: int) -> LiveFit:
+        """Return the law of work of this priority."""
+        return self.fit if self.ladder is None else self.fit_at(self.ladder.level(priority))
+
+    def refit(self) -> None:
+        """The level is another, or more is known of it."""
+        self.fit = self.fit_of(PRIORITY_NORMAL)
+
+    def ran(self, run: Run, took_s: float) -> None:
+        """Take in a run that ended."""
+        self.fits[run.level].observe(run.size, took_s)
+        if self.ladder is not None:
+            self.ladder.ran(run.sent_at)
+            self.refit()
 
 
 class Hand:
@@ -53,6 +85,8 @@ class Hand:
         }
         self.basin = Basin(self.tasks, requests)
         self.guarded = [(guard, self.tasks[name]) for name, guard in guards.items()]
+        self.laddered = [task for task in self.tasks.values() if task.ladder is not None]
+        self.moved: deque[tuple[str, Moved]] = deque(maxlen=MOVED_MAX)  # steps, until somebody takes them
         self.replicas: dict[int, Replica] = {}
         self.items: dict[int, Item] = {}
         self.suspects: deque[Item] = deque()
@@ -115,10 +149,10 @@ class Hand:
         if not run.items:
             took_s = run.busy_s or (0.0 if run.started_at is None else now - run.started_at)
             if took_s > 0:  # else the clock was set back meanwhile, and the run says nothing of the service
-                self.tasks[run.task].fit.observe(run.size, took_s)
+                self.tasks[run.task].ran(run, took_s)
                 if run.sent and run.sent[0][1].request:
                     self.basin.ran(took_s / self.tasks[run.task].spec.concurrency, now=now)
-                self.ran.append(Ran(run.task, run.size, took_s, run.size_b))
+                self.ran.append(Ran(run.task, run.size, took_s, run.size_b, run.level))
             self._close(run, now)
 
     def unsent(self, item: Item, now: float) -> None:
@@ -146,7 +180,7 @@ class Hand:
         left_s = 0.0
         for run in replica.runs:
             if not run.parallel:
-                run_s = self.tasks[run.task].fit.run_s(run.size)
+                run_s = self.tasks[run.task].fit_at(run.level).run_s(run.size)
                 left_s += float("inf") if run_s is None else run_s
         replica.busy_until = now + left_s
 

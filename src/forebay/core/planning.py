@@ -49,6 +49,8 @@ def start_runs(hand: Hand, *, now: float, limit: int | None = None) -> list[tupl
             size = min(sendable(task, replica, now), len(task.held))
             if task.spec.batch_max == 1 and size > 1:
                 size = min(size, _fair_share(hand, task, now))
+            if task.spec.batch_max == 1:
+                size = _of_one_level(task, size)
             why = _why(task, size, now=now)
             if why is None:
                 break
@@ -65,7 +67,8 @@ def late_at(hand: Hand, replica: Replica) -> float | None:
     head = replica.head()
     if head is None or replica.late or replica.kill is not None:
         return None
-    expected_s = hand.tasks[head.task].fit.run_s(1 if head.singles else head.size) or 0.0
+    fit = hand.tasks[head.task].fit_at(head.level)
+    expected_s = fit.run_s(1 if head.singles else head.size) or 0.0
     return replica.since + max(LATE_S, OVERRUN * expected_s)
 
 
@@ -151,6 +154,17 @@ def _fair_share(hand: Hand, task: TaskHand, now: float) -> int:
         if task.spec.concurrency > 1 or not replica.runs
     )
     return -(-len(task.held) // max(1, free))
+
+
+def _of_one_level(task: TaskHand, size: int) -> int:
+    """Return how many of the first `size` single calls start at the level of the first."""
+    if task.ladder is None or not task.ladder.step:
+        return size
+    level = task.level_of(task.held[0].lease.job.priority)
+    for place, item in enumerate(task.held):
+        if place >= size or task.level_of(item.lease.job.priority) != level:
+            return place
+    return size
 
 
 def _pieces(task: TaskHand) -> int:
@@ -246,11 +260,12 @@ def send(hand: Hand, task: TaskHand, replica: Replica, items: list[Item], why: T
     """Send these items to the replica as one run; appends its RunBatch action."""
     alone = why is Trigger.ALONE
     run: Run = hand.new_run(task.spec.name, replica, singles=task.spec.batch_max == 1, alone=alone)
+    run.level = min(task.level_of(item.lease.job.priority) for item in items) if task.ladder else 0
     run.size = len(items)
     run.sent_at = now
     size_b = 0
     for item in items:
-        item.run = run
+        item.run, item.level = run, run.level
         run.items[item.tag] = item
         size_b += len(item.lease.job.payload)
     run.size_b = size_b
@@ -259,7 +274,7 @@ def send(hand: Hand, task: TaskHand, replica: Replica, items: list[Item], why: T
         replica.runs.append(run)
     else:
         idle = replica.head() is None
-        expected_s = task.fit.run_s(run.size)
+        expected_s = task.fit_at(run.level).run_s(run.size)
         until = now if idle else max(now, replica.busy_until)
         replica.busy_until = until + (float("inf") if expected_s is None else expected_s)
         replica.runs.append(run)
@@ -282,5 +297,6 @@ def send(hand: Hand, task: TaskHand, replica: Replica, items: list[Item], why: T
             items=sent,
             singles=run.singles,
             trigger=why,
+            level=run.level,
         )
     )

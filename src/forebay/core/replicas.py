@@ -12,8 +12,8 @@ class Item:
     """One leased job in hand, known to the child by its tag."""
 
     __slots__ = (
-        "cancel_by", "checkpoint", "dropped", "force", "held_at", "lease", "permit", "progress", "run", "tag",
-        "until",
+        "cancel_by", "checkpoint", "dropped", "force", "held_at", "lease", "level", "permit", "progress",
+        "run", "tag", "until",
     )  # fmt: skip
 
     def __init__(self, tag: int, lease: Lease, now: float) -> None:
@@ -22,6 +22,7 @@ class Item:
         self.until = lease.until
         self.held_at = now
         self.run: Run | None = None
+        self.level = 0  # at which it was last sent
         self.cancel_by: float | None = None  # cancelled; forced at this instant
         self.force: KillReason | None = None  # mates were asked back; the child is killed for it next
         self.dropped = False  # settled or lost already: its result will be ignored
@@ -40,8 +41,8 @@ class Run:
     """What was sent to a replica in one piece."""
 
     __slots__ = (
-        "alone", "busy_s", "id", "items", "parallel", "replica", "sent", "sent_at", "singles", "size",
-        "size_b", "started_at", "task",
+        "alone", "busy_s", "id", "items", "level", "parallel", "replica", "sent", "sent_at", "singles",
+        "size", "size_b", "started_at", "task",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Run:
         self.singles = singles
         self.parallel = parallel  # its items run beside each other and beside other runs (async handlers)
         self.alone = alone
+        self.level = 0  # the variant of the task that runs it
         self.size = 0
         self.size_b = 0  # of the inputs, as they were sent
         self.busy_s = 0.0  # inside handlers, as the child says; 0 when it does not know

@@ -114,6 +114,11 @@ class Reservoir:
         self.bytes = 0
         self.tenants: dict[str, int] = {}  # waiting, by tenant
 
+    @property
+    def fill(self) -> float:
+        """How full it is, in requests or in bytes, whichever is more; 1 is full."""
+        return max(len(self._line) / self.policy.requests_max, self.bytes / self.policy.bytes_max)
+
     def __len__(self) -> int:
         return len(self._line)
 

@@ -8,9 +8,11 @@ from forebay.core.answering import late, lease_of
 from forebay.core.batching import Trigger, closes_at, trigger
 from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
+from forebay.core.levels import look_all
 from forebay.core.planning import send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
 from forebay.core.requests import End, Request, Reservoir
+from forebay.core.service import ServiceFit
 from forebay.core.shedding import tend
 
 RETURN_S = 0.002  # for the way of an output back to whoever waits
@@ -21,6 +23,7 @@ PAYS = 1.02  # giving one more up must do more than this times as many a second
 def start(hand: Hand, *, now: float) -> None:
     """Send everything that should start now, requests and jobs; appends RunBatch actions."""
     basin = hand.basin
+    look_all(hand, now)
     start_suspects(hand, now)
     if not basin.waiting:
         start_runs(hand, now=now)
@@ -154,19 +157,20 @@ def _members(
         members = [reservoir.at(place) for place in range(min(room, len(reservoir)))]
         if reservoir.newest_first:
             members.sort(key=lambda one: one.key)
+        fit = task.fit_of(members[0].job.priority)  # all run at the level of the most urgent
         crowded = len(reservoir) > room or now - refused_at < CROWDED_S
-        skip, size = _best_part(task, members, at) if crowded else (0, 1)
-        least_s = (task.fit.run_s(size) or 0.0) + RETURN_S
+        skip, size = _best_part(fit, members, at) if crowded else (0, 1)
+        least_s = (fit.run_s(size) or 0.0) + RETURN_S
         hopeless = [one for one in members[: skip + size] if at + least_s > one.deadline_at and not one.probe]
         if not hopeless:
             tightest = min((one.deadline_at for one in members if not one.probe), default=float("inf"))
-            return members[: size if crowded else _fitting(task, len(members), tightest - at)]
+            return members[: size if crowded else _fitting(fit, len(members), tightest - at)]
         for one in hopeless:
             late(hand, one)
     return []
 
 
-def _best_part(task: TaskHand, members: list[Request], at: float) -> tuple[int, int]:
+def _best_part(fit: ServiceFit, members: list[Request], at: float) -> tuple[int, int]:
     """Return how many of the first to give up, and how many to run together then, so that the most are done
     in their time. A small batch for the sake of one that is nearly late costs those behind it theirs, and
     leaves the next batch with members that are nearly late as well.
@@ -176,31 +180,33 @@ def _best_part(task: TaskHand, members: list[Request], at: float) -> tuple[int, 
         if one.job.priority != members[0].job.priority:
             break  # nobody is given up for less urgent ones
         most = len(members) - skip
-        while size < most and at + (task.fit.run_s(size + 1) or 0.0) + RETURN_S <= one.deadline_at:
+        while size < most and at + (fit.run_s(size + 1) or 0.0) + RETURN_S <= one.deadline_at:
             size += 1
         size = min(size, most)
-        rate = size / max(task.fit.run_s(size) or 0.0, 1e-9)
-        if at + (task.fit.run_s(size) or 0.0) + RETURN_S <= one.deadline_at and rate > best_rate * PAYS:
+        rate = size / max(fit.run_s(size) or 0.0, 1e-9)
+        if at + (fit.run_s(size) or 0.0) + RETURN_S <= one.deadline_at and rate > best_rate * PAYS:
             best, best_rate = (skip, size), rate
     return best
 
 
-def _fitting(task: TaskHand, size: int, left_s: float) -> int:
+def _fitting(fit: ServiceFit, size: int, left_s: float) -> int:
     """Return the largest run of up to `size` that ends within `left_s`, at least 1."""
-    while size > 1 and (task.fit.run_s(size) or 0.0) + RETURN_S > left_s:
+    while size > 1 and (fit.run_s(size) or 0.0) + RETURN_S > left_s:
         size -= 1
     return size
 
 
 def _singles(hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: float) -> list[Request]:
     """Return those that run one after another, or beside each other, from `at` on."""
-    each_s = task.fit.run_s(1) or 0.0
+    first = reservoir.first()
+    level = 0 if first is None else task.level_of(first.job.priority)
+    each_s = task.fit_at(level).run_s(1) or 0.0
     step_s = 0.0 if task.spec.concurrency > 1 else each_s
     members: list[Request] = []
     hopeless: list[Request] = []
     ends_at = at + each_s
     for request in reservoir:
-        if len(members) >= room:
+        if len(members) >= room or task.level_of(request.job.priority) != level:
             break
         if ends_at > request.deadline_at and not request.probe:
             hopeless.append(request)
@@ -238,5 +244,6 @@ def _begin(hand: Hand, task: TaskHand, replica: Replica, members: list[Request],
             task.guard.probe_tag = item.tag
     full = len(items) >= task.spec.batch_max
     if any(one.held for one in hand.tasks.values()):
-        hand.basin.share.had(jobs=False, run_s=task.fit.run_s(len(items)) or 0.0)
+        fit = task.fit_of(members[0].job.priority)
+        hand.basin.share.had(jobs=False, run_s=fit.run_s(len(items)) or 0.0)
     send(hand, task, replica, items, Trigger.SIZE if full else Trigger.IDLE, now)

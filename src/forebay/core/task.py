@@ -8,6 +8,7 @@ from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.settle import SettlePolicy
 from forebay.core.turns import Order
 from forebay.core.upstream import UpstreamSpec
+from forebay.core.variants import LadderPolicy
 
 FORMATS_BY = "x-formats"  # in a schema: the library whose reading of "format" the door shares
 
@@ -53,5 +54,6 @@ class TaskSpec:
     breaker: BreakerPolicy | None = None  # None: it is called whatever became of the calls before
     fallback: str = ""  # the task that runs its jobs while the breaker is open
     canned: bytes | None = None  # or the JSON text that answers them
+    ladder: LadderPolicy | None = None  # its variants, and when which of them runs
     on_version: str = "run"  # what becomes of a job of another version: run, wait (for its own) or fail
     settle: SettlePolicy = field(default_factory=SettlePolicy)

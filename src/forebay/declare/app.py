@@ -13,9 +13,10 @@ from forebay.declare.breaker import NOTHING, Breaker
 from forebay.declare.every import UNSAID, read_entry, taking_one
 from forebay.declare.instead import Instead, read_breaker, read_fallback
 from forebay.declare.options import Reader, refuse, refuse_unknown
-from forebay.declare.signature import Signature, read_signature
+from forebay.declare.signature import signature_of
 from forebay.declare.task import Task, read_spec
 from forebay.declare.upstream import upstream_task
+from forebay.declare.variants import read_variants
 from forebay.errors import AppError
 
 Target = TypeVar("Target", bound=Callable[..., Any])
@@ -72,6 +73,8 @@ class App:
         retention_failed: float | str | None = None,
         breaker: Breaker | None = None,
         fallback: object = NOTHING,
+        variants: object = None,
+        variants_stay: float | str = "1s",
         retry_on: object = None,
         permanent_on: object = (),
         **unknown: object,
@@ -213,14 +216,16 @@ def _checked(where: str, name: object) -> str:
 
 def _task(where: str, name: str, target: Callable[..., Any], given: dict[str, Any], instead: Instead) -> Task:
     is_class = inspect.isclass(target)
-    signature = _signature(where, target)
+    signature = signature_of(where, target)
     read = Reader(where)
     if not is_class and given["batch_max"] != 1:
         rule = "1 on a plain function (it takes one item; use a class with predict(items) for batches)"
         raise refuse(where, "batch_max", rule, given["batch_max"])
     policy, ignore = read_breaker(where, given["breaker"], needed=instead.given)
+    ladder, ways = read_variants(read, given["variants"], given["variants_stay"], target, signature)
     spec = replace(
         read_spec(read, name, target, given, signature),
+        ladder=ladder,
         breaker=policy,
         fallback=instead.task,
         canned=instead.canned,
@@ -235,40 +240,9 @@ def _task(where: str, name: str, target: Callable[..., Any], given: dict[str, An
         spec=spec,
         target=target,
         signature=signature,
+        variants=ways,
         split=read.flag("split", given["split"]),
         retry_on=None if given["retry_on"] is None else read.exceptions("retry_on", given["retry_on"]),
         permanent_on=read.exceptions("permanent_on", given["permanent_on"]),
         breaker_ignore=ignore,
     )
-
-
-def _signature(where: str, target: Callable[..., Any]) -> Signature:
-    if not inspect.isclass(target):
-        return read_signature(where, target, batched=False, bound=False)
-    predict = inspect.getattr_static(target, "predict", None)
-    if not inspect.isfunction(predict):
-        raise AppError(f"{where}: the class needs a method predict(self, items)")
-    _check_method(where, target, "load", "load(self, device)", most=1)
-    _check_method(where, target, "warm_up", "warm_up(self)", most=0)
-    try:
-        inspect.signature(target).bind()
-    except TypeError:
-        raise AppError(
-            f"{where}: the class is made without arguments; load(self, device) prepares it"
-        ) from None
-    return read_signature(where, predict, batched=True, bound=True)
-
-
-def _check_method(where: str, target: type, method: str, form: str, *, most: int) -> None:
-    found = inspect.getattr_static(target, method, None)
-    if found is None:
-        return
-    if not inspect.isfunction(found):
-        raise AppError(f"{where}: {method} must be a method {form}")
-    try:
-        inspect.signature(found).bind(None, *(None,) * most)
-    except TypeError:
-        try:
-            inspect.signature(found).bind(None)
-        except TypeError:
-            raise AppError(f"{where}: {method} must be a method {form}") from None

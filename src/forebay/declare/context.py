@@ -27,7 +27,8 @@ class Context:
     """
 
     __slots__ = (
-        "_cancelled", "_checkpoint", "_report", "_save", "_tags", "attempt", "deadline", "job_id", "tenant",
+        "_cancelled", "_checkpoint", "_report", "_save", "_tags", "attempt", "deadline", "job_id", "level",
+        "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -42,11 +43,13 @@ class Context:
         checkpoint: bytes | None = None,
         save: Callable[[int, bytes], None] = _unsaved,
         tenant: str = "",
+        level: int = 0,
     ) -> None:
         self.job_id = job_id
         self.attempt = attempt  # 1 is the first
         self.deadline = deadline  # seconds since the epoch, None when there is none
         self.tenant = tenant  # whose job it is, empty without API keys
+        self.level = level  # which of the task's variants runs, 0 is the task itself
         self._tags = tags
         self._cancelled: set[int] = set() if cancelled is None else cancelled
         self._report = report

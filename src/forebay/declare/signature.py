@@ -49,6 +49,40 @@ def read_signature(where: str, handler: Callable[..., Any], *, batched: bool, bo
     )
 
 
+def signature_of(where: str, target: Callable[..., Any]) -> Signature:
+    """Return the signature of a plain function, or of the predict of a class. Raises AppError with one
+    sentence for what cannot be served."""
+    if not inspect.isclass(target):
+        return read_signature(where, target, batched=False, bound=False)
+    predict = inspect.getattr_static(target, "predict", None)
+    if not inspect.isfunction(predict):
+        raise AppError(f"{where}: the class needs a method predict(self, items)")
+    _check_method(where, target, "load", "load(self, device)", most=1)
+    _check_method(where, target, "warm_up", "warm_up(self)", most=0)
+    try:
+        inspect.signature(target).bind()
+    except TypeError:
+        raise AppError(
+            f"{where}: the class is made without arguments; load(self, device) prepares it"
+        ) from None
+    return read_signature(where, predict, batched=True, bound=True)
+
+
+def _check_method(where: str, target: type, method: str, form: str, *, most: int) -> None:
+    found = inspect.getattr_static(target, method, None)
+    if found is None:
+        return
+    if not inspect.isfunction(found):
+        raise AppError(f"{where}: {method} must be a method {form}")
+    try:
+        inspect.signature(found).bind(None, *(None,) * most)
+    except TypeError:
+        try:
+            inspect.signature(found).bind(None)
+        except TypeError:
+            raise AppError(f"{where}: {method} must be a method {form}") from None
+
+
 def _hints(where: str, handler: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(handler, include_extras=True)

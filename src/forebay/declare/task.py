@@ -10,6 +10,7 @@ from forebay.core.settle import SettlePolicy
 from forebay.core.task import TaskSpec
 from forebay.declare.options import Exceptions, Reader, refuse
 from forebay.declare.signature import Signature
+from forebay.declare.variants import Way
 
 BATCH_WAIT = "5ms"  # default wait for a batch to fill, when batches are larger than 1
 CONCURRENCY_FUNCTION = 32  # async functions running at once in one child
@@ -24,6 +25,7 @@ class Task:
     spec: TaskSpec
     target: Callable[..., Any]  # the class or the function
     signature: Signature
+    variants: tuple[Way, ...] = ()  # one for each rung of the ladder
     split: bool = True  # halve a failed batch to find the bad item
     retry_on: Exceptions | None = None  # only these are tried again; None: all
     permanent_on: Exceptions = ()

@@ -9,6 +9,7 @@ from forebay.core.breaker import Change
 from forebay.core.job import Lease, Transition
 from forebay.core.quarantine import DeadlyInput
 from forebay.core.requests import Ended
+from forebay.core.variants import Moved
 
 
 def unheard(task: str, change: Change) -> None:
@@ -60,6 +61,10 @@ class LaneFacts(Protocol):
         """An upstream is called so often at once from now on."""
         ...
 
+    def moved(self, task: str, level: int, moved: Moved) -> None:
+        """Ordinary work of a task runs at this level from now on."""
+        ...
+
     def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
         """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""
         ...
@@ -107,6 +112,9 @@ class NoFacts:
         """Ignore."""
 
     def limited(self, task: str, calls: int) -> None:
+        """Ignore."""
+
+    def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ignore."""
 
     def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:

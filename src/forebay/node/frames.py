@@ -86,12 +86,14 @@ class Start(_Message, tag="start"):
 
 
 class Run(_Message, tag="run"):
-    """Run these: one batched call, or `singles`: one call each, in order."""
+    """Run these: one batched call, or `singles`: one call each, in order. `level`: by that variant of the
+    task, 0 is the task itself."""
 
     run: int
     task: str
     items: list[RunItem]
     singles: bool = False
+    level: int = 0
 
 
 class Cancel(_Message, tag="cancel"):

@@ -31,6 +31,7 @@ from forebay.node.feeding import Feeding
 from forebay.node.requesting import LaneRequests
 from forebay.node.runner import Child
 from forebay.node.settler import Ops, Settler
+from forebay.node.telling import Bounds, Telling
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.ports.feed import Feed
@@ -55,10 +56,10 @@ class Lane:
         guests: Sequence[tuple[TaskSpec, str]] = (),
         on_breaker: Callable[[str, Change], None] | None = None,
         requests: Mapping[str, RequestPolicy] | None = None,
+        bounds: Mapping[str, Bounds] | None = None,
     ) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self._runs_as = {guest.name: task for guest, task in guests}
-        self._on_breaker = on_breaker or unheard
         every = [*specs, *(guest for guest, _ in guests)]
         self.dispatcher = Dispatcher(every, lease_s=lease_s, guards=guards, requests=requests)
         self.worker = worker
@@ -66,15 +67,19 @@ class Lane:
         self.facts = facts or NoFacts()
         self._broker = broker
         self._clock = clock
-        self._estimators = estimators or {}
         self._on_broken = on_broken
         self._feeding = Feeding(self.dispatcher.hand, feed)
         self._barring = Barring(self.dispatcher, broker, clock, self.specs, self.facts)
         self._children: dict[int, Child] = {}
         self._crew = Crew(self.dispatcher.hand)
-        for name in self.specs:
-            if name in self._estimators:
-                self._estimators[name].crew = self._crew
+        known = estimators or {}
+        own = {name: known[name] for name in self.specs if name in known}
+        for estimator in own.values():
+            estimator.crew = self._crew
+        self._telling = Telling(
+            self.dispatcher, broker, clock, self.facts,
+            estimators=own, bounds=bounds or {}, on_breaker=on_breaker or unheard,
+        )  # fmt: skip
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at: float | None = None
         self._turning = False
@@ -89,7 +94,7 @@ class Lane:
             self._ops,
             lease_s=lease_s,
             facts=self.facts,
-            estimators=self._estimators,
+            estimators=known,
             on_failure=self._failed,
             on_stored=self._stored,
         )
@@ -218,6 +223,7 @@ class Lane:
             self._again = True
             return
         self._turning = True
+        self._telling.look()
         try:
             while True:
                 self._again = False
@@ -228,8 +234,7 @@ class Lane:
                     break
         finally:
             self._turning = False
-        self._note_ran()
-        self._tell_changes()
+        self._telling.tell()
         self._set_alarm()
         self.requests.tell()
 
@@ -239,10 +244,12 @@ class Lane:
                 self._settler.commit(action)
             case LeaseJobs(task, limit):
                 self._lease(task, limit)
-            case RunBatch(replica, run, task, items, singles, trigger):
+            case RunBatch(replica, run, task, items, singles, trigger, level):
                 self.facts.batch(task, len(items), trigger)
                 handler = self._runs_as.get(task, task)
-                self._with_child(replica, lambda child: child.run(run, handler, items, singles=singles))
+                self._with_child(
+                    replica, lambda child: child.run(run, handler, items, singles=singles, level=level)
+                )
             case ChargeInputs(charges):
                 self._ops.begin(lambda: self._barring.charge(charges, self.turn, self._failed))
             case Renew():
@@ -270,17 +277,6 @@ class Lane:
         if wake_at is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(0.0, wake_at - self._clock.now()), self.requests.ring)
-
-    def _note_ran(self) -> None:
-        for ran in self.dispatcher.take_ran():
-            estimator = self._estimators.get(ran.task)
-            if estimator is not None and ran.task in self.specs:  # of a guest it says nothing about its task
-                estimator.ran(items=ran.items, took_s=ran.took_s, size_b=ran.size_b)
-
-    def _tell_changes(self) -> None:
-        for guard, entry in self.dispatcher.hand.guarded:
-            while guard.changes:
-                self._on_breaker(entry.spec.name, guard.changes.popleft())
 
     # -- the engine --------------------------------------------------------------------------------
 

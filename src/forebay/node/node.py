@@ -9,6 +9,7 @@ from forebay.core.blobs import BlobTerms
 from forebay.core.breaker import BreakerState, Change, CircuitBreaker
 from forebay.core.estimator import Estimator
 from forebay.core.guard import guards_of, guests_of
+from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.requests import RequestPolicy
 from forebay.core.task import TaskSpec
 from forebay.node.death import OomCounter
@@ -48,6 +49,7 @@ class NodePlan:
     blobs: BlobTerms | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     requests: RequestPolicy = field(default_factory=RequestPolicy)
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # of queues
 
 
 class Node:
@@ -169,6 +171,10 @@ class Node:
         seen = BreakerSeen(breaker.state(now=now).value, breaker.trips, breaker.open_until, breaker.reason)
         return seen.shown(task, now=now)
 
+    def level(self, task: str) -> int:
+        """Return which variant of a task runs ordinary work now, 0 is the task itself."""
+        return self._lanes[task].dispatcher.hand.tasks[task].level_of(PRIORITY_NORMAL)
+
     # -- inside --------------------------------------------------------------------------------------
 
     def _add_lane(self, name: str, specs: list[TaskSpec]) -> None:
@@ -187,6 +193,7 @@ class Node:
             guests=guests,
             on_breaker=self._breaker_changed,
             requests={spec.name: self.plan.requests for spec in specs},
+            bounds=self.plan.bounds,
         )
         self.supervisors[name] = self._supervisor(name, lane, specs)
         for spec in specs:

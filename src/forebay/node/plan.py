@@ -14,9 +14,10 @@ def plan_of(target: str, tasks: Iterable[TaskSpec], settings: Settings) -> NodeP
     """Return the plan. Raises ConfigError for a WORKER_CONCURRENCY that is no number of workers."""
     env = process_environment()
     workers = settings.workers or default_workers(env)
+    described = tuple(tasks)
     return NodePlan(
         app=target,
-        tasks=tuple(tasks),
+        tasks=described,
         workers=workers,
         gpus=gpus_present(env),
         threads=thread_cap(cpus_allowed(), workers),
@@ -25,7 +26,16 @@ def plan_of(target: str, tasks: Iterable[TaskSpec], settings: Settings) -> NodeP
         blobs=blob_terms(settings),
         env=env,
         requests=request_policy(settings),
+        bounds=queue_bounds(described, settings),
     )
+
+
+def queue_bounds(tasks: Iterable[TaskSpec], settings: Settings) -> dict[str, tuple[int, int]]:
+    """Return the bounds of the queue of each task, in jobs and in bytes."""
+    return {
+        task.name: (task.queue_max or settings.queue_max, task.queue_bytes_max or settings.queue_bytes_max)
+        for task in tasks
+    }
 
 
 def request_policy(settings: Settings) -> RequestPolicy:

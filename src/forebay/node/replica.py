@@ -136,14 +136,14 @@ class Replica:
 
     # What the owner asks for.
 
-    def run(self, run: int, task: str, items: Sequence[RunItem], *, singles: bool) -> bool:
+    def run(self, run: int, task: str, items: Sequence[RunItem], *, singles: bool, level: int = 0) -> bool:
         """Send items to run; False when too much is on its way already and nothing was sent.
 
         Raises FrameError when the items together are longer than a frame may be.
         """
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
             return False
-        self._send(Run(run, task, list(items), singles))
+        self._send(Run(run, task, list(items), singles, level))
         return True
 
     def cancel(self, tag: int) -> None:

@@ -9,8 +9,11 @@ from forebay.core.job import Lease
 class Child(Protocol):
     """What a Lane needs of one started child."""
 
-    def run(self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool) -> None:
-        """Send these; never blocks. What cannot be sent comes back by `returned`."""
+    def run(
+        self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool, level: int = 0
+    ) -> None:
+        """Send these, to be run by that variant of the task; never blocks. What cannot be sent comes back by
+        `returned`."""
         ...
 
     def cancel(self, tag: int) -> None:

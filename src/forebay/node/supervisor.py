@@ -69,7 +69,9 @@ class ChildOf:
         self._lane = lane
         self._stopping: asyncio.Task[Death] | None = None
 
-    def run(self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool) -> None:
+    def run(
+        self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool, level: int = 0
+    ) -> None:
         """Send these; never blocks. What cannot be sent comes back by `returned`."""
         sent = [
             RunItem(
@@ -84,7 +86,7 @@ class ChildOf:
             for tag, lease in items
         ]
         try:
-            taken = self._replica.run(run, task, sent, singles=singles)
+            taken = self._replica.run(run, task, sent, singles=singles, level=level)
         except FrameError:
             taken = False
         if not taken:

@@ -69,7 +69,9 @@ class Upstream:
 
     # -- as the lane sees it -------------------------------------------------------------------------
 
-    def run(self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool) -> None:
+    def run(
+        self, run: int, task: str, items: Sequence[tuple[int, Lease]], *, singles: bool, level: int = 0
+    ) -> None:
         """Begin a call for each."""
         for tag, lease in items:
             call = self._calls[tag] = asyncio.ensure_future(self._call(tag, lease))

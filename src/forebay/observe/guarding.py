@@ -30,4 +30,10 @@ def guarding(meters: Meters) -> Iterator[Metric]:
     degraded = CounterMetricFamily("inference_degraded", "Results below what was asked for", labels=["level"])
     for level, count in meters.degraded.items():
         degraded.add_metric([level], count)
+    levels = GaugeMetricFamily(
+        "inference_level", "Variant that runs ordinary work, 0 is the task itself", labels=["task"]
+    )
+    for task, now in meters.levels.items():
+        levels.add_metric([task], now)
+    yield levels
     yield from (state, trips, limits, degraded)

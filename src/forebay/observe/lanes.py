@@ -9,6 +9,7 @@ from forebay.core.job import Lease, Transition
 from forebay.core.lifecycle import FINAL, Event, State
 from forebay.core.quarantine import DeadlyInput
 from forebay.core.requests import End, Ended
+from forebay.core.variants import Moved
 from forebay.observe.logs import Seldom
 from forebay.observe.meters import Meters
 
@@ -113,6 +114,12 @@ class LaneMeters:
     def limited(self, task: str, calls: int) -> None:
         """An upstream is called so often at once from now on."""
         self._meters.limits[task] = calls
+
+    def moved(self, task: str, level: int, moved: Moved) -> None:
+        """Ordinary work of a task runs at this level from now on."""
+        self._meters.levels[task] = level
+        event = "degrading" if moved.step > moved.was else "recovering"
+        self._log.warning(event, about=task, task=task, level=level, fill=round(moved.fill, 2))
 
     def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
         """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""

@@ -40,6 +40,10 @@ class NodeView(Protocol):
         None when it has none."""
         ...
 
+    def level(self, task: str) -> int:
+        """Return which variant of a task runs ordinary work now, 0 is the task itself."""
+        ...
+
     def unready_reason(self) -> str | None:
         """Return why no work gets done (one short sentence), None when replicas serve."""
         ...

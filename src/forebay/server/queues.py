@@ -27,6 +27,7 @@ from forebay.server.views import (
     ServiceView,
     TaskList,
     TaskView,
+    VariantView,
     WatermarksView,
 )
 
@@ -194,7 +195,17 @@ class Queues:
             eta_accuracy=accuracy_view(estimator),
             breaker=self._breaker_view(spec.name),
             fallback="(canned answer)" if spec.canned is not None else spec.fallback or None,
+            level=0 if self._front.node is None else self._front.node.level(spec.name),
+            variants=_variants(spec),
         )
+
+
+def _variants(spec: TaskSpec) -> list[VariantView]:
+    rungs = () if spec.ladder is None else spec.ladder.rungs
+    return [
+        VariantView(level, rung.name, rung.quality, rung.enter, rung.leave)
+        for level, rung in enumerate(rungs, 1)
+    ]
 
 
 def _for_tenant(view: QueueView) -> QueueView:

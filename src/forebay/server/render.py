@@ -150,7 +150,7 @@ def _timeline(record: JobRecord, created: str, now: float) -> bytes:
     if created and standing.fence == 0 and state is State.QUEUED:
         return f'[{{"event":"accepted","at":"{created}"}},{{"event":"queued","at":"{created}"}}]'.encode()
     started_at, ended_at = standing.started_at, standing.finished_at
-    plain = standing.fence == 1 and state is State.SUCCEEDED and not standing.attempts
+    plain = standing.fence == 1 and state is State.SUCCEEDED and not (standing.attempts or standing.degraded)
     if not (created and plain) or started_at is None or ended_at is None:
         return _encode(timeline(record, now))
     begun = record.job.created_at

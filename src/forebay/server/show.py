@@ -6,7 +6,7 @@ from forebay.core.degraded import level_word
 from forebay.core.job import CancelVerdict, JobRecord
 from forebay.core.lifecycle import FINAL, WAITING, State
 from forebay.errors import NoResultError, NotFinishedError, StateConflictError
-from forebay.server.answer import JSON, NO_STORE, Receive, Send, answer
+from forebay.server.answer import JSON, NO_STORE, Headers, Receive, Send, answer
 from forebay.server.asking import Heads, Scope, query_of, wait_s
 from forebay.server.blobs import REFERENCE, BlobDesk
 from forebay.server.eta import place
@@ -90,13 +90,13 @@ class Shower:
             why = f": {error.code}" if error is not None else ""
             raise NoResultError(f"the job ended {state.value}{why}")
         output = record.standing.output or b"null"
-        if output.startswith(REFERENCE) and await self._blobs.send_output(output, heads, send):
+        level = record.standing.degraded
+        levels: Headers = [(b"forebay-level", b"%d" % level)]
+        if (word := level_word(level)) is not None:
+            levels.append((b"forebay-degraded", word.encode()))
+        if output.startswith(REFERENCE) and await self._blobs.send_output(output, heads, send, extra=levels):
             return
-        headers = [JSON, NO_STORE, (b"etag", etag(record))]
-        level = level_word(record.standing.degraded)
-        if level is not None:
-            headers.append((b"forebay-degraded", level.encode()))
-        await answer(send, 200, output, headers)
+        await answer(send, 200, output, [JSON, NO_STORE, (b"etag", etag(record)), *levels])
 
     async def cancel(self, job_id: str, scope: Scope, send: Send) -> None:
         """Cancel: 200 when it waited or was cancelled before, 202 while it runs, 409 in another end."""

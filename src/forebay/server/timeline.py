@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.core.degraded import level_word
 from forebay.core.job import Attempt, JobError, JobRecord, Standing
 from forebay.core.lifecycle import FINAL, Event, State
 from forebay.server.times import stamp
@@ -36,6 +37,7 @@ class EventView(msgspec.Struct, omit_defaults=True):
     next_at: str | None = None  # when a retried or deferred job is queued again
     waited_s: float | None = None  # of started: since it was queued
     ran_s: float | None = None
+    degraded: str | None = None  # of the end of the job: what made its result in place of the task itself
     took_s: float | None = None  # of the end of the job: since it was accepted
     count: int | None = None  # of omitted: attempts before those that are kept
 
@@ -78,6 +80,8 @@ def timeline(record: JobRecord, now: float) -> list[View]:
         events.append(_event(standing.state.value, ends_at, took_s=_span(job.created_at, ends_at)))
         if standing.state is State.SUCCEEDED and standing.started_at is not None:
             events[-1]["ran_s"] = _span(standing.started_at, ends_at)
+        if (word := level_word(standing.degraded)) is not None:
+            events[-1]["degraded"] = word
     return events
 
 

@@ -90,6 +90,17 @@ class BreakerView(msgspec.Struct):
     reason: str
 
 
+class VariantView(msgspec.Struct):
+    """A cheaper way to do a task: it runs from `enter` of the reservoir on and not below `leave`; `quality`
+    is beside the task itself, which is 1."""
+
+    level: int
+    name: str
+    quality: float | None
+    enter: float
+    leave: float
+
+
 class TaskView(msgspec.Struct):
     """A served task: its schemas, limits and measured service."""
 
@@ -121,6 +132,8 @@ class TaskView(msgspec.Struct):
     eta_accuracy: EtaAccuracyView | None
     breaker: BreakerView | None
     fallback: str | None
+    level: int  # which variant runs ordinary work now, 0 is the task itself
+    variants: list[VariantView]
 
 
 class TaskList(msgspec.Struct):

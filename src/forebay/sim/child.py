@@ -175,7 +175,9 @@ class SimChild:
         world = self.world
         scripts = [self._script(lease) for _, lease in taken]
         weight = max(world.scripts[lease.job.id].weight for _, lease in taken)
-        took_s = world.services[action.task].run_s(len(taken), world.chance, world.engine.now) * weight
+        level, task = action.level, action.task
+        service = world.levels[task][level - 1] if level else world.services[task]
+        took_s = service.run_s(len(taken), world.chance, world.engine.now) * weight
         if Script.KIND in scripts:
             took_s += 3.0
         if Script.POISON in scripts:

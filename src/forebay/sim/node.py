@@ -102,7 +102,10 @@ class Lane:
 
     def turn(self) -> None:
         """Poll until nothing is wanted, perform all of it, set the alarm."""
-        now = 0.0
+        now = self.node.now
+        for task in self.dispatcher.hand.laddered:
+            world = self.node.world
+            self.dispatcher.filled(task.spec.name, world.store.fill(task.spec.name, world.plan.queue_max))
         for _ in range(POLLS_MAX):
             now = self.node.now
             actions = self.dispatcher.poll(now=now)

@@ -72,6 +72,8 @@ class Plan:
     heal_s: float = 600.0  # everything must have ended this long after the last fault
     latency_s: float = 0.001  # of the store, on average; 0 is at once
     load_s: float = 0.05
+    levels: dict[str, tuple[Service, ...]] = field(default_factory=dict[str, tuple[Service, ...]])  # variants
+    queue_max: int = 100_000  # what the queue of a task is full at
     extra: dict[str, float] = field(default_factory=dict[str, float])
 
     def without(self, *, jobs: tuple[int, ...] = (), faults: tuple[int, ...] = ()) -> "Plan":

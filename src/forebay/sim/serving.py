@@ -13,6 +13,7 @@ from forebay.core.job import PRIORITY_NORMAL, Job, Lease
 from forebay.core.requests import End, Request, RequestPolicy
 from forebay.core.serving import could_start
 from forebay.core.task import TaskSpec
+from forebay.core.variants import Moved
 from forebay.sim.chance import Chance
 from forebay.sim.engine import Engine
 from forebay.sim.invariants import BrokenError
@@ -40,6 +41,7 @@ class Answer:
     at: float = 0.0
     end: End | None = None
     refused: Rejected | None = None
+    level: int = 0  # of the variant that made its output
 
     @property
     def good(self) -> bool:
@@ -84,7 +86,7 @@ class _Replica:
         if not self._busy:
             return
         run, world = self._runs.popleft(), self._world
-        service, now = world.services[run.task], world.engine.now
+        service, now = world.service_of(run), world.engine.now
         one_s = service.run_s(1, world.chance, now)
         each_s = service.each_s * one_s / max(1e-9, service.fixed_s + service.each_s)
         costs = [world.cost_of(lease) for _, lease in run.items]
@@ -102,7 +104,10 @@ class _Replica:
 
 
 class ServingWorld:
-    """Plays requests against one lane. `jobs` of each task wait from the start, behind the requests."""
+    """Plays requests against one lane. `jobs` of each task wait from the start, behind the requests; `more`
+    come later: (when, task, how many). `levels` are the services of the variants of a task, best first, and
+    `queue_max` is what its queue of jobs is full at.
+    """
 
     def __init__(
         self,
@@ -114,8 +119,13 @@ class ServingWorld:
         seed: int = 1,
         jobs: Mapping[str, int] | None = None,
         policy: RequestPolicy | None = None,
+        levels: Mapping[str, Sequence[Service]] | None = None,
+        more: Sequence[tuple[float, str, int]] = (),
+        queue_max: int | None = None,
     ) -> None:
         self.services = services
+        self._levels = levels or {}
+        self._queue_max = queue_max
         self.chance = Chance(seed)
         self.engine = Engine(Chance(seed).fork(1), start=0.0)
         policies = {spec.name: policy or RequestPolicy() for spec in specs}
@@ -124,6 +134,8 @@ class ServingWorld:
         self.jobs_left = dict(jobs or {})
         self.jobs_done: list[float] = []  # when
         self.runs: list[tuple[float, str, int, bool]] = []  # when, task, items, of requests
+        self.run_levels: list[int] = []  # of the same runs
+        self.moves: list[tuple[str, Moved]] = []
         self._replicas = {number: _Replica(number, self) for number in range(1, replicas + 1)}
         self._by_id: dict[str, Answer] = {}
         self._hear: dict[int, Callable[[Answer], None]] = {}
@@ -133,7 +145,13 @@ class ServingWorld:
             self.dispatcher.replica_ready(number)
         for answer in self.answers:
             self.engine.at(answer.wanted.at, self._come, answer)
+        for at, task, count in more:
+            self.engine.at(at, self._jobs_come, task, count)
         self._turn()
+
+    def service_of(self, run: RunBatch) -> Service:
+        """Return the service of the variant that runs it."""
+        return self._levels[run.task][run.level - 1] if run.level else self.services[run.task]
 
     def play(self, *, until: float) -> list[Answer]:
         """Play everything before `until`; return what became of each request, in order."""
@@ -183,11 +201,14 @@ class ServingWorld:
     def _tell(self) -> None:
         for ended in self.dispatcher.hand.basin.take_ended():
             answer = self._by_id.pop(ended.request.job.id)
-            answer.at, answer.end = self.engine.now, ended.end
+            answer.at, answer.end, answer.level = self.engine.now, ended.end, ended.request.level
             self._told(answer)
 
     def _turn(self) -> None:
         now = self.engine.now
+        if self._queue_max is not None:
+            for task, waiting in self.jobs_left.items():
+                self.dispatcher.filled(task, waiting / self._queue_max)
         for _ in range(POLLS_MAX):
             actions = self.dispatcher.poll(now=now)
             if not actions:
@@ -197,6 +218,9 @@ class ServingWorld:
         else:
             raise BrokenError("B1", "the dispatcher never comes to rest")
         self._tell()
+        moved = self.dispatcher.hand.moved
+        while moved:
+            self.moves.append(moved.popleft())
         self._alarm += 1
         wake_at = self.dispatcher.wake_at()
         if wake_at is not None:
@@ -214,6 +238,7 @@ class ServingWorld:
             case RunBatch():
                 of_requests = action.items[0][1].request
                 self.runs.append((now, action.task, len(action.items), of_requests))
+                self.run_levels.append(action.level)
                 if not of_requests:
                     self.jobs_done += [now] * len(action.items)
                 self._replicas[action.replica].run(action)
@@ -226,6 +251,11 @@ class ServingWorld:
                 self.dispatcher.returned(self._replicas[replica].give_back(), now=now)
             case _:
                 pass  # commits and renewals of jobs: there is no store here
+
+    def _jobs_come(self, task: str, count: int) -> None:
+        self.jobs_left[task] = self.jobs_left.get(task, 0) + count
+        self.dispatcher.knock(task)
+        self._turn()
 
     def _leases(self, task: str, limit: int) -> list[Lease]:
         count = min(limit, self.jobs_left.get(task, 0))

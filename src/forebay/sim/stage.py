@@ -24,6 +24,7 @@ class Stage(Protocol):
     checker: Checker
     windows: Windows
     services: dict[str, Service]
+    levels: dict[str, tuple[Service, ...]]
     store: WatchedBook
     scripts: dict[str, PlannedJob]  # by job id
     forecasts: Forecasts | None

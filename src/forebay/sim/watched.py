@@ -46,6 +46,10 @@ class WatchedBook:
         self.stored = len(self.checker.jobs)
         return receipts
 
+    def fill(self, task: str, queue_max: int) -> float:
+        """Return the share of a queue of this size that waits there."""
+        return self.book.depth(task, now=self._now).queued / queue_max
+
     def lease(self, task: str, *, limit: int, lease_s: float, worker: str, now: float) -> list[Lease]:
         """Grant leases."""
         leases = self.book.lease(task, limit=limit, lease_s=lease_s, worker=worker, now=self._tick(now))

@@ -57,6 +57,7 @@ class World:
         self._check_all_every = check_all_every
         self.windows = Windows(plan.faults)
         self.services = plan.services
+        self.levels = plan.levels
         policies = {spec.name: spec.settle.retry for lane in plan.lanes for spec in lane}
         self.store = WatchedBook(
             book,

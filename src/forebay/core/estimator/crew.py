@@ -66,7 +66,7 @@ class Crew:
     def expected_s(self, run: Run, items: int) -> float:
         """Return the expected seconds of `items` of a run of any task of the lane."""
         assert self._hand is not None
-        return self._hand.tasks[run.task].fit.run_s(items) or 0.0
+        return self._hand.tasks[run.task].fit_at(run.level).run_s(items) or 0.0
 
     def jobs_share(self, now: float) -> float:
         """Return the share of the replicas' time that is left to jobs beside the requests of late."""

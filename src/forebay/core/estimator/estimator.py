@@ -6,7 +6,7 @@ from forebay.core.estimator.calibration import Coverage, Stage
 from forebay.core.estimator.crew import Crew, start_after
 from forebay.core.estimator.eta import Eta
 from forebay.core.estimator.pending import Pending
-from forebay.core.estimator.service import FEW_VARIANCE, Facts, ServiceModel
+from forebay.core.estimator.service import FEW_VARIANCE, Facts, Services
 from forebay.core.estimator.traffic import Arrivals, Drain
 from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.replicas import Replica
@@ -37,7 +37,8 @@ class Estimator:
     def __init__(self, *, task: str = "", batch_max: int = 1, concurrency: int = 1) -> None:
         self.task = task
         self.batch_max = batch_max
-        self.service = ServiceModel(batch_max=batch_max, concurrency=concurrency)
+        self.services = Services(batch_max=batch_max, concurrency=concurrency)
+        self.service = self.services.now
         self.arrivals = Arrivals()
         self.drain = Drain()
         self.coverage = Coverage()  # of what was told at submit
@@ -69,9 +70,9 @@ class Estimator:
 
     # -- what happens --------------------------------------------------------------------------------
 
-    def ran(self, *, items: int, took_s: float, size_b: int = 0) -> None:
-        """Take in one run: `items` jobs kept one replica busy for `took_s`."""
-        self.service.observe(items, took_s, size_b)
+    def ran(self, *, items: int, took_s: float, size_b: int = 0, level: int = 0) -> None:
+        """Take in one run: `items` jobs kept one replica busy for `took_s` at this level of the task."""
+        self.service = self.services.observe(level, items, took_s, size_b)
 
     def settled(self, *, final: int, again: int = 0, now: float) -> None:
         """Take in ended attempts: `final` of them ended their job, `again` are to be tried once more."""
@@ -199,8 +200,7 @@ class Estimator:
         return measured if total else None
 
     def measured_drain_per_s(self, *, now: float) -> float:
-        """Return jobs that left per second over the last 30 s, 0 when none did. Says what was, not what
-        could be: an idle queue drains nothing."""
+        """Return jobs that left per second over the last 30 s: what was, not what could be."""
         return self.drain.total(now=now)[1]
 
     # -- inside ----------------------------------------------------------------------------------------

@@ -183,6 +183,36 @@ class ServiceModel:
         }
 
 
+class Services:
+    """The measured service of one task at each of its levels; `now` is that of the level where it runs."""
+
+    def __init__(self, *, batch_max: int = 1, concurrency: int = 1) -> None:
+        self._batch_max = batch_max
+        self._concurrency = concurrency
+        self._by_level: dict[int, ServiceModel] = {}
+        self._level = 0
+        self.now = self._of(0)
+
+    def observe(self, level: int, items: int, took_s: float, size_b: int = 0) -> ServiceModel:
+        """Take in a run at a level; return what is known of the level of now."""
+        self._of(level).observe(items, took_s, size_b)
+        return self.now if level == 0 else self.move(self._level)
+
+    def move(self, level: int) -> ServiceModel:
+        """Another level from now on; of one that never ran the next better one is believed until it has."""
+        self._level = level
+        known = [one for one in sorted(self._by_level) if one <= level]
+        self.now = self._by_level[known[-1]]
+        return self.now
+
+    def _of(self, level: int) -> ServiceModel:
+        service = self._by_level.get(level)
+        if service is None:
+            service = ServiceModel(batch_max=self._batch_max, concurrency=self._concurrency)
+            self._by_level[level] = service
+        return service
+
+
 def class_of(size_b: int) -> int:
     """Return the size class of one input: each is four times the one before."""
     return min(CLASSES_MAX - 1, size_b.bit_length() >> 1)
