@@ -198,7 +198,7 @@ class PostgresBroker:
         return await self._reader.tasks()
 
     async def position(self, job_id: str, *, now: float) -> int | None:
-        """Return the job's place in line, 1 is next; None when not queued. Counts the line."""
+        """Return the job's place in line, 1 is next; None when not queued. An estimate in a long queue."""
         return await self._reader.position(job_id)
 
     async def pause(self, task: str, *, paused: bool, now: float) -> None:

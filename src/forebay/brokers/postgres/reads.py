@@ -55,6 +55,12 @@ _LINE_COUNTS: Final = (
     " count(*) FILTER (WHERE ({at} + j.priority * %s::float8, j.id) < (%s::float8, %s::uuid))"
     f" FROM jobs j WHERE j.task = %s AND j.state = {QUEUED} AND {HEAD_SQL} GROUP BY 1, 2"
 )
+# Of a long line: what comes before or behind one of its jobs, along the index and no further than a bound.
+_SIDE: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM jobs j WHERE j.task = %s AND j.priority = %s AND j.tenant = %s"
+    f" AND j.state = {QUEUED} AND (j.ready_at, j.id) {{side}} (%s::float8, %s::uuid)"
+    " ORDER BY j.ready_at {way}, j.id {way} LIMIT %s) AS side"
+)
 _CHAIN_RANK: Final = (
     "SELECT count(*) FROM jobs WHERE task = %s AND tenant = %s AND ordering_key = %s"
     " AND ordering_key IS NOT NULL AND finished_at IS NULL AND id < %s::uuid"
@@ -64,6 +70,8 @@ _WAITS_FOR: Final = (
     " AND o.ordering_key = j.ordering_key AND o.ordering_key IS NOT NULL AND o.finished_at IS NULL"
     f" WHERE j.id = %s::uuid AND j.state IN {WAITING_SQL} ORDER BY (o.state = {RUNNING}) DESC, o.id LIMIT 1"
 )
+
+COUNTED_MAX: Final = 20_000  # jobs of a queue that are counted for a place in line; past it it is an estimate
 
 
 class Reads:
@@ -194,6 +202,9 @@ class Reads:
         if record is None or record.standing.state is not State.QUEUED:
             return None
         job, stands = record.job, record.standing
+        lines = await self._queued_lines(job.task)
+        if sum(lines.values()) > COUNTED_MAX:
+            return 1 + await self._about_ahead(record, lines)
         order = self._grants.order(job.task)
         key = order_at(order, stands.ready_at, job.deadline_at) + job.priority * AGEING_S
         query = _LINE_COUNTS.format(at=self._grants.order_sql(job.task))
@@ -204,6 +215,22 @@ class Reads:
             ((rank,),) = await self._store.read(_CHAIN_RANK, chain)
             ahead = max(ahead, rank)
         return ahead + 1
+
+    async def _queued_lines(self, task: str) -> dict[tuple[int, str], int]:
+        rows = await self._store.read(_COUNTS, [task])
+        return {(priority, tenant): jobs for tenant, priority, state, jobs, _ in rows if state == QUEUED}
+
+    async def _about_ahead(self, record: JobRecord, lines: dict[tuple[int, str], int]) -> int:
+        """Return about how many of a long queue go before a job, by arrival: near either end of its own line
+        that part is counted, in between it is half the line."""
+        job, own = record.job, lines.get((record.job.priority, record.job.tenant), 1)
+        terms = [job.task, job.priority, job.tenant, record.standing.ready_at, job.id, COUNTED_MAX // 2]
+        ((rank,),) = await self._store.read(_SIDE.format(side="<", way="DESC"), terms)
+        if rank >= COUNTED_MAX // 2:
+            ((behind,),) = await self._store.read(_SIDE.format(side=">", way="ASC"), terms)
+            rank = own - 1 - behind if behind < COUNTED_MAX // 2 else own // 2
+        others = sum(lines.values()) - own
+        return int(rank) + min(others, int(rank) * (len(lines) - 1))
 
     def _ahead(self, record: JobRecord, counts: Sequence[Row]) -> int:
         job, weight = record.job, self._grants.shares.weight
