@@ -99,7 +99,7 @@ def pipeline_of(replicas: int = 2, deadline_s: float = DEADLINE_S) -> forebay.Pi
         forebay.Stage(
             DetectFaces,
             queue=forebay.Queue(16, on_full="drop_oldest"),
-            degrade=forebay.Degrade([(0.12, forebay.Scale(0.5)), (0.5, forebay.Scale(0.45))]),
+            degrade=forebay.Degrade([(0.06, forebay.Scale(0.5)), (0.25, forebay.Scale(0.45))]),
             replicas=replicas,
         ),
         deadline=deadline_s,
