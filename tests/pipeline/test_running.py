@@ -281,7 +281,7 @@ def test_stop_closes_the_source_serves_what_waits_and_accounts_for_all():
     camera = Camera()
     running = Pipeline(Stage(parts.first_byte)).start(camera)
     camera.feed(*range(20))
-    until(lambda: running.report().sent == 20, WAIT_MAX_S, "all are in")
+    until(lambda: len(camera.told) == 20, WAIT_MAX_S, "all are in: it is told of room after each")
     assert running.stop(grace_s=WAIT_MAX_S)
     report = running.report()
     assert (report.state, report.served, camera.closed) == ("ended", 20, True)
