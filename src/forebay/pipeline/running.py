@@ -17,6 +17,7 @@ from forebay.pipeline.report import Report, stream_report
 from forebay.pipeline.stage import Stage
 
 GRACE_S: Final = 10.0
+STATES: Final = ("starting", "running", "draining", "ended")
 
 
 class Running:
@@ -39,7 +40,7 @@ class Running:
         now = self.clock.now
         self._started_at = now()
         self._ended_at: float | None = None
-        self._state = "starting"
+        self._state = STATES[0]
         self._done = threading.Event()
         self._lock = threading.Lock()
         self.errors: list[BaseException] = []
@@ -83,7 +84,7 @@ class Running:
         except BaseException:
             self._close()
             raise
-        self._state = "running"
+        self._go_on("running")
         self._started_at = self.clock.now()
         for crew in self.crews:
             crew.start()
@@ -100,8 +101,13 @@ class Running:
             self._pumps_left -= 1
             last = not self._pumps_left
         if last:
-            self._state = "draining"
+            self._go_on("draining")
             self.crews[0].line.end()
+
+    def _go_on(self, state: str) -> None:
+        """Be in a later state; threads that come late with an earlier one change nothing."""
+        with self._lock:
+            self._state = max(self._state, state, key=STATES.index)
 
     def _press(self) -> None:
         for pump in self._pumps:
@@ -156,7 +162,7 @@ class Running:
 
         Returns whether everything has ended; False when a thread of user code hangs, which nobody can end.
         """
-        self._state = self._state if self._done.is_set() else "draining"
+        self._go_on("draining")
         for pump in self._pumps:
             pump.stop()
         self.crews[0].line.end()
@@ -171,7 +177,7 @@ class Running:
             crew.close()
         self._outlet.close()
         self._ended_at = self.clock.now()
-        self._state = "ended"
+        self._go_on("ended")
         self._done.set()
 
     def report(self) -> Report:
