@@ -11,8 +11,10 @@ from forebay.clock import SystemClock
 from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.degraded import FALLBACK
 from forebay.core.job import JobError
+from forebay.core.quota import Quota
 from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
+from forebay.core.tenant import Limits
 from forebay.ports.requests import Held
 from forebay.server import guard, hatch
 from tests.server.doors import CLIP, a_front, exchange, serving, status_of
@@ -186,6 +188,7 @@ BODIES = {
     "a class": plain(b"1", b"Forebay-Priority: high\r\n"),
     "a stranger's header": plain(b"1", b"Traceparent: 00-ab-cd-01\r\n", b"X-A: b\r\n"),
     "an offer to upgrade": plain(b"1", b"Upgrade: h2c\r\n"),
+    "a tenant": plain(b"1", b"Forebay-Tenant: acme\r\n"),
     "a key that nobody asks for": plain(b"1", b"Authorization: Bearer x\r\n"),
 }
 NOT_PLAIN = {
@@ -202,7 +205,7 @@ NOT_PLAIN = {
     "another host": plain().replace(b"localhost", b"evil.example"),
     "two hosts": plain(b"1", HOST),
     "a header twice": plain(b"1", b"X-A: 1\r\n", b"X-A: 2\r\n"),
-    "a tenant": plain(b"1", b"Forebay-Tenant: acme\r\n"),
+    "no tenant's name": plain(b"1", b"Forebay-Tenant: a b\r\n"),
     "a budget": plain(b"1", b"Forebay-Budget: ci;rate=5\r\n"),
     "a job instead": plain(b"1", b"Prefer: respond-async\r\n"),
     "a stream": plain(b"1", b"Accept: text/event-stream\r\n"),
@@ -287,12 +290,57 @@ def test_a_queue_that_is_paused_says_so_either_way(watched):
     against(run)
 
 
-def test_with_keys_nobody_gets_past_the_door(watched):
-    async def run(_, basin, port, __):
-        assert status_of(await exchange(port, plain() + HEALTH)) == 401
-        assert watched.taken == 0 and not basin.asked
+KEYS = "key-of-acme-0123456789abcdef=acme,key-of-root-0123456789abcdef=root:admin"
+ACME, ROOT = (b"Authorization: Bearer key-of-%b-0123456789abcdef\r\n" % name for name in (b"acme", b"root"))
 
-    against(run, keys="key-of-acme-0123456789abcdef=acme")
+
+@pytest.mark.parametrize(
+    ("heads", "taken", "tenants"),
+    [
+        ((), 0, []),
+        ((b"Authorization: Bearer nobody\r\n",), 0, []),
+        ((ACME, ACME), 0, []),
+        ((ACME,), 1, ["acme"]),
+        ((ACME, b"Forebay-Tenant: other\r\n"), 1, ["acme"]),
+        ((ROOT, b"Forebay-Tenant: other\r\n"), 1, ["other"]),
+    ],
+)
+def test_with_keys_the_same_callers_are_let_in_as_the_same_tenants(heads, taken, tenants, watched):
+    found = []
+
+    async def run(_, basin, port, __):
+        answer = await exchange(port, plain(b"1", *heads) + HEALTH)
+        return alike(answer), [job.tenant for job in basin.jobs]
+
+    for watched.closed in (False, True):
+        found.append(against(run, clock=Standing(), keys=KEYS))
+    assert found[0] == found[1] and watched.taken == taken
+    assert found[0][1] == tenants
+
+
+def test_a_tenant_with_limits_goes_through_the_door(watched):
+    async def run(front, basin, port, _):
+        front.watchman.quotas = {"acme": Quota(Limits(rate_per_s=0.001, burst=1))}
+        answer = await exchange(port, plain(b"1", ACME) * 2 + HEALTH)
+        assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"200", b"429", b"200"]
+        assert b"ratelimit: " in answer and len(basin.jobs) == 1 and watched.taken == 0
+
+    against(run, keys=KEYS)
+
+
+def test_a_connection_remembers_nobody(watched):
+    async def run(_, basin, port, __):
+        one, other = (plain(b"1", b"Forebay-Tenant: " + name + b"\r\n") for name in (b"one", b"other"))
+        long_way = plain(b"1", b"Accept: text/event-stream\r\n")
+        for sent in (one, plain(), other, long_way):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            many = len(basin.jobs) + 2
+            writer.write(one + sent)
+            await eventually(lambda many=many: len(basin.jobs) == many)
+            writer.close()
+        assert [job.tenant for job in basin.jobs] == ["one", "one", "one", "", "one", "other", "one", ""]
+
+    against(run)
 
 
 def test_while_it_drains_answers_end_their_connection(watched):

@@ -52,13 +52,23 @@ def test_a_model_that_slows_twofold_and_back_is_followed(times):
     assert good_per_s(answers, 11.0, 14.0) >= 0.95 * CAPACITY
 
 
-def test_items_of_very_different_cost_do_not_cost_the_goodput():
-    chance = Chance(9)
-    asked = [one._replace(cost=0.25 if chance.hit(0.8) else 4.0) for one in wanted(3.0)]
-    assert good_per_s(played(asked), 2.0, 8.0) >= 0.95 * CAPACITY
+@pytest.mark.parametrize(("way_s", "least"), [(0.0, 0.95), (0.002, 0.94)])
+def test_items_of_very_different_cost_do_not_cost_the_goodput(way_s, least):
+    """Runs differ by a quarter: what is sent a fixed time before the expected end often comes late. What is
+    counted is time: how many items a second holds depends on the costs that are drawn."""
+    useful_s, seeds = 0.0, (9, 10, 11, 12, 20, 21)
+    for seed in seeds:
+        chance = Chance(seed)
+        asked = [one._replace(cost=0.25 if chance.hit(0.8) else 4.0) for one in wanted(3.0, seed=seed)]
+        answers = played(asked, way_s=way_s, seed=seed)
+        useful_s += sum(
+            0.020 / 16 + 0.002 * one.wanted.cost for one in answers if one.good and 2.0 <= one.at < 8.0
+        )
+    assert useful_s / 6.0 / len(seeds) >= least
 
 
-def test_three_tasks_share_one_pool():
+@pytest.mark.parametrize("way_s", [0.0, 0.0005])
+def test_three_tasks_share_one_pool(way_s):
     services = {"a": Service(each_s=0.002), "b": Service(each_s=0.01), "c": Service(each_s=0.02)}
     asked = sorted(
         Wanted(at, task, SLO_S)
@@ -66,7 +76,7 @@ def test_three_tasks_share_one_pool():
         for at in poisson(Chance(seed), 300.0, start=0.0, until=8.0)
     )
     specs = [TaskSpec(name=task) for task in services]
-    answers = ServingWorld(specs, services, asked).play(until=10.0)
+    answers = ServingWorld(specs, services, asked, way_s=way_s).play(until=10.0)
     useful_s = sum(services[one.wanted.task].each_s for one in answers if one.good and 2.0 <= one.at < 8.0)
     assert useful_s / 6.0 >= 0.95
 

@@ -15,6 +15,8 @@ from forebay.core.hand import Hand, TaskHand
 from forebay.core.replicas import Item, Replica, Run
 
 AHEAD_S = 0.005  # expected work a replica may have beyond what it runs
+WAKE_S = 1e-6  # whoever was woken for an instant is there, whatever the rounding of its sums
+UNSURE_MAX_S = 0.025  # and so much more of requests, where runs are known to end earlier than expected
 FRAME_MAX = 256  # single items in one run
 LEASE_MAX = 1024  # jobs asked for at once
 RUNS_MAX = 3  # runs one replica may have, the running one included
@@ -29,7 +31,7 @@ def room(hand: Hand, task: TaskHand, now: float) -> int:
     capacities = [_capacity(task, replica, now) for replica in replicas]
     # Beside requests jobs wait in hand for their share; where all replicas are late they would be given back.
     if hand.basin.open and not task.held and not all(replica.late for replica in replicas):
-        capacities[0] = max(capacities[0], _slice(task))
+        capacities[0] = max(capacities[0], piece_of(task))
     if len(hand.tasks) > 1:  # what other functions hold or ask for takes replicas too
         taken = sum(_pieces(other) for other in hand.tasks.values() if other is not task)
         capacities = sorted(filter(None, capacities))
@@ -99,8 +101,11 @@ def next_start_at(hand: Hand, now: float) -> float | None:
                 soonest = closes if soonest is None else min(soonest, closes)
     for replica in hand.replicas.values():
         ends = _ends_at(replica)
-        if ends is not None and ends - AHEAD_S > now:
-            soonest = ends - AHEAD_S if soonest is None else min(soonest, ends - AHEAD_S)
+        if ends is not None:
+            for at in (ends - _unsure_s(hand, replica), ends - AHEAD_S):
+                if at > now:
+                    soonest = at if soonest is None else min(soonest, at)
+                    break
     return soonest
 
 
@@ -112,12 +117,19 @@ def _capacity(task: TaskHand, replica: Replica, now: float) -> int:
     ends = _ends_at(replica)
     if ends is None or now < ends - AHEAD_S:
         return 0
-    return _slice(task)  # about to be free: have the next piece ready
+    return piece_of(task)  # about to be free: have the next piece ready
 
 
-def wait_is_short(replica: Replica, now: float) -> bool:
-    """Say whether a replica is about to end all that it runs."""
-    return not replica.late and abs(replica.busy_until - now) <= AHEAD_S
+def wait_is_short(hand: Hand, replica: Replica, now: float) -> bool:
+    """Say whether a replica is about to end all that it runs, or may well be."""
+    return not replica.late and abs(replica.busy_until - now) <= _unsure_s(hand, replica) + WAKE_S
+
+
+def _unsure_s(hand: Hand, replica: Replica) -> float:
+    """Return how long before the expected end of what a replica runs the next piece should be with it."""
+    head = replica.head()
+    unsure_s = 0.0 if head is None else hand.tasks[head.task].fit.deviation_s
+    return AHEAD_S + min(UNSURE_MAX_S, unsure_s)
 
 
 def sendable(task: TaskHand, replica: Replica, now: float) -> int:
@@ -126,7 +138,7 @@ def sendable(task: TaskHand, replica: Replica, now: float) -> int:
         return 0
     spec = task.spec
     if not replica.runs:
-        return _slice(task) if replica.calls_max is None else min(replica.calls_max, spec.concurrency)
+        return piece_of(task) if replica.calls_max is None else min(replica.calls_max, spec.concurrency)
     if any(run.alone for run in replica.runs):
         return 0
     if replica.calls_max is not None:
@@ -134,7 +146,7 @@ def sendable(task: TaskHand, replica: Replica, now: float) -> int:
     if spec.concurrency > 1:
         return max(0, spec.concurrency - replica.unfinished())
     if replica.head() is None:  # async calls only: they do not stand in the way
-        return _slice(task)
+        return piece_of(task)
     unit_s = task.fit.run_s(spec.batch_max)
     if unit_s is None or len(replica.runs) >= RUNS_MAX or now - replica.since > 2 * AHEAD_S:
         return 0
@@ -143,7 +155,7 @@ def sendable(task: TaskHand, replica: Replica, now: float) -> int:
         return 0
     if spec.batch_max > 1:
         return spec.batch_max
-    return min(_slice(task), int(left_s / max(unit_s, 1e-7)))
+    return min(piece_of(task), int(left_s / max(unit_s, 1e-7)))
 
 
 def _fair_share(hand: Hand, task: TaskHand, now: float) -> int:
@@ -169,7 +181,7 @@ def _of_one_level(task: TaskHand, size: int) -> int:
 
 def _pieces(task: TaskHand) -> int:
     """Replicas that what the task holds and asks for will take."""
-    return -(-(len(task.held) + task.asked) // _slice(task))
+    return -(-(len(task.held) + task.asked) // piece_of(task))
 
 
 def _oldest_first(tasks: Iterable[TaskHand]) -> list[TaskHand]:
@@ -180,8 +192,8 @@ def _oldest_first(tasks: Iterable[TaskHand]) -> list[TaskHand]:
     return holding
 
 
-def _slice(task: TaskHand) -> int:
-    """Items of one piece: a batch, what may run at once, or AHEAD_S worth of single items."""
+def piece_of(task: TaskHand) -> int:
+    """Return the items of one piece: a batch, what may run at once, or AHEAD_S worth of single items."""
     spec = task.spec
     if spec.batch_max > 1:
         return spec.batch_max

@@ -9,7 +9,7 @@ from forebay.core.batching import Trigger, closes_at, trigger
 from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.levels import look_all
-from forebay.core.planning import send, sendable, start_runs, start_suspects, wait_is_short
+from forebay.core.planning import piece_of, send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
 from forebay.core.requests import End, Request, Reservoir
 from forebay.core.service import ServiceFit
@@ -42,7 +42,7 @@ def could_start(hand: Hand, task: str, now: float) -> bool:
     """Say whether a poll now could start a request of this task."""
     entry = hand.tasks[task]
     waiting = len(hand.basin.reservoirs[task])
-    return any(_takes(entry, replica, waiting, now) for replica in hand.replicas.values())
+    return any(_takes(hand, entry, replica, waiting, now) for replica in hand.replicas.values())
 
 
 def closes(hand: Hand, now: float) -> float | None:
@@ -82,7 +82,7 @@ def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
         if task.spec.batch_max > 1 and _waits_for_company(task, reservoir, first, now):
             continue
         tend(hand, task, at, now)
-        members = _members(hand, task, reservoir, _takes(task, replica, len(reservoir), now), at, now)
+        members = _members(hand, task, reservoir, _takes(hand, task, replica, len(reservoir), now), at, now)
         members = _permitted(hand, task, members, now)
         if members:
             _begin(hand, task, replica, members, now)
@@ -96,7 +96,7 @@ def _replica_for(hand: Hand, task: TaskHand, waiting: int, now: float) -> Replic
     """Return the replica that may take requests now with the least to do before it."""
     best: Replica | None = None
     for replica in hand.replicas.values():
-        if _takes(task, replica, waiting, now):
+        if _takes(hand, task, replica, waiting, now):
             if not replica.runs:
                 return replica
             if best is None or (replica.busy_until, replica.unfinished()) < (
@@ -107,16 +107,17 @@ def _replica_for(hand: Hand, task: TaskHand, waiting: int, now: float) -> Replic
     return best
 
 
-def _takes(task: TaskHand, replica: Replica, waiting: int, now: float) -> int:
+def _takes(hand: Hand, task: TaskHand, replica: Replica, waiting: int, now: float) -> int:
     """Return how many requests of the task this replica may be sent now."""
     room = sendable(task, replica, now)
-    if room or task.spec.batch_max == 1:
+    spec = task.spec
+    if room or spec.concurrency > 1 or replica.calls_max is not None:
         return room
-    # The next batch is with the child before the one it runs ends, so that no time passes between them;
-    # not before it is full, as others may come until then.
-    size = task.spec.batch_max
-    if waiting >= size and replica.open and len(replica.runs) == 1 and wait_is_short(replica, now):
-        return 0 if replica.runs[0].alone else size
+    # The next piece is with the child before the one it runs ends, so that no time passes between them; a
+    # batch not before it is full, as others may come until then.
+    size = piece_of(task)
+    if waiting >= (size if spec.batch_max > 1 else 1) and replica.open and len(replica.runs) == 1:
+        return size if wait_is_short(hand, replica, now) and not replica.runs[0].alone else 0
     return 0
 
 

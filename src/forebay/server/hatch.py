@@ -14,11 +14,12 @@ from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
 from forebay.errors import ForebayError
 from forebay.ports.requests import Requests
+from forebay.server.access import TENANT_HEADER
 from forebay.server.answer import DRAINED_BY_SERVER_B, JSON, NO_STORE, Headers
 from forebay.server.asking import Doorman, Heads, accepts_events
 from forebay.server.blobs import REFERENCE
 from forebay.server.budgets import forget_budget
-from forebay.server.caller import LOCAL, set_caller
+from forebay.server.caller import LOCAL, Caller, set_caller
 from forebay.server.front import Front
 from forebay.server.limits import HEADERS_BYTES_MAX
 from forebay.server.predict_answers import headers_of, problem_of_end
@@ -28,8 +29,8 @@ from forebay.server.way_in import WayIn
 ADDRESS = b"/v1/predict/"
 # Whoever sends one of these wants something that is not plain, or is to be looked at twice.
 NOT_PLAIN = frozenset(
-    {b"expect", b"transfer-encoding", b"content-encoding", b"origin", b"sec-fetch-site", b"forebay-tenant"}
-    | {b"forebay-budget", b"prefer"}
+    {b"expect", b"transfer-encoding", b"content-encoding", b"origin", b"sec-fetch-site", b"forebay-budget"}
+    | {b"prefer"}
 )
 _JSON_TYPES = frozenset(
     {b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"}
@@ -80,7 +81,7 @@ class Hatch:
         None: it is not plain, and nothing of it was counted.
         """
         spec = self._specs.get(connection.url)
-        if spec is None or self.front.watchman.watches:
+        if spec is None:
             return None
         heads: Heads = dict(connection.headers)
         length = self._length(heads, len(connection.headers))
@@ -88,20 +89,32 @@ class Hatch:
             return None
         now = self.front.clock.now()
         try:
-            asked = self.way_in.asked(spec, heads, LOCAL.tenant, length, now=now)
+            who = self._caller(connection, heads, now)
+            asked = self.way_in.asked(spec, heads, who.tenant, length, now=now)
         except ForebayError:  # the long way says it
+            return None
+        if who.tenant in self.front.watchman.quotas:  # every answer tells what is left of its rates
             return None
         requests = self.front.requests
         if requests is None or not self.way_in.is_open(spec.name, now=now):
             return None
         forget_budget()
-        set_caller(LOCAL)
+        set_caller(who)
         self.way_in.arrived(spec.name, now=now)
         exchange = Exchange(self, connection, requests, asked, heads)
+        exchange.who = who
         refused = self.way_in.look(requests, asked)
         if refused is not None:
             exchange.refuse(self.way_in.refusal(refused, asked))
         return exchange
+
+    def _caller(self, connection: Connection, heads: Heads, now: float) -> Caller:
+        """Return who asks, as the door would. Raises what it would raise."""
+        watchman = self.front.watchman
+        if not watchman.watches and TENANT_HEADER not in heads:
+            return LOCAL
+        asked = {"method": "POST", "path": connection.url.decode("ascii")}
+        return watchman.admit(asked, heads, now=now)
 
     def _length(self, heads: Heads, count: int) -> int | None:
         """Return how long the body is, None where anything about the head is not plain."""
@@ -125,6 +138,7 @@ class Exchange:
     __slots__ = (
         "_connection", "_hatch", "_parts", "_request", "_requests", "asked", "began_at", "disconnected",
         "heads", "keep_alive", "more_body", "response_complete", "response_started", "transport",
+        "who",
     )  # fmt: skip
 
     def __init__(
@@ -136,6 +150,7 @@ class Exchange:
         self._request: Request | None = None
         self._parts: list[bytes] = []
         self.asked = asked
+        self.who = LOCAL
         self.heads = heads
         self.began_at: float = connection.loop.time()
         self.transport = connection.transport
@@ -158,7 +173,7 @@ class Exchange:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         self._parts = []
         forget_budget()
-        set_caller(LOCAL)
+        set_caller(self.who)
         try:
             if hatch.way_in.references_in(self.asked.task, body):
                 self._connection.take_long_way(self, body)

@@ -100,13 +100,14 @@ class _Replica:
         self._busy = False
         outcomes = [Outcome(tag, b"1") for tag, _ in run.items]
         self._next()
-        self._world.results(outcomes, took_s)
+        self._world.hear(outcomes, took_s)
 
 
 class ServingWorld:
     """Plays requests against one lane. `jobs` of each task wait from the start, behind the requests; `more`
     come later: (when, task, how many). `levels` are the services of the variants of a task, best first, and
-    `queue_max` is what its queue of jobs is full at.
+    `queue_max` is what its queue of jobs is full at. What is said between
+    the lane and a child takes `way_s`.
     """
 
     def __init__(
@@ -119,10 +120,15 @@ class ServingWorld:
         seed: int = 1,
         jobs: Mapping[str, int] | None = None,
         policy: RequestPolicy | None = None,
+<<<<<<< HEAD
         levels: Mapping[str, Sequence[Service]] | None = None,
         more: Sequence[tuple[float, str, int]] = (),
         queue_max: int | None = None,
+=======
+        way_s: float = 0.0,
+>>>>>>> f365c9a (The next piece of work is with the worker before the last one ends, for single items too)
     ) -> None:
+        self.way_s = way_s
         self.services = services
         self._levels = levels or {}
         self._queue_max = queue_max
@@ -168,6 +174,13 @@ class ServingWorld:
         """Return how many times the usual an item costs."""
         answer = self._by_id.get(lease.job.id)
         return 1.0 if answer is None else answer.wanted.cost
+
+    def hear(self, outcomes: list[Outcome], took_s: float) -> None:
+        """A child says that it finished a run."""
+        if self.way_s:
+            self.engine.after(self.way_s, self.results, outcomes, took_s)
+        else:
+            self.results(outcomes, took_s)
 
     def results(self, outcomes: list[Outcome], took_s: float) -> None:
         """A child finished a run."""
@@ -241,7 +254,10 @@ class ServingWorld:
                 self.run_levels.append(action.level)
                 if not of_requests:
                     self.jobs_done += [now] * len(action.items)
-                self._replicas[action.replica].run(action)
+                if self.way_s:
+                    self.engine.after(self.way_s, self._replicas[action.replica].run, action)
+                else:
+                    self._replicas[action.replica].run(action)
             case LeaseJobs(task, limit):
                 self.dispatcher.leased(task, self._leases(task, limit), asked=limit, now=now)
             case CancelItem(replica, tag):
