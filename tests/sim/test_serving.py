@@ -56,7 +56,7 @@ def test_a_model_that_slows_twofold_and_back_is_followed(times):
 def test_items_of_very_different_cost_do_not_cost_the_goodput(way_s, least):
     """Runs differ by a quarter: what is sent a fixed time before the expected end often comes late. What is
     counted is time: how many items a second holds depends on the costs that are drawn."""
-    useful_s, seeds = 0.0, (9, 10, 11, 12, 20, 21)
+    useful_s, seeds = 0.0, (9, 10, 11)
     for seed in seeds:
         chance = Chance(seed)
         asked = [one._replace(cost=0.25 if chance.hit(0.8) else 4.0) for one in wanted(3.0, seed=seed)]
