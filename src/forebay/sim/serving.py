@@ -120,13 +120,10 @@ class ServingWorld:
         seed: int = 1,
         jobs: Mapping[str, int] | None = None,
         policy: RequestPolicy | None = None,
-<<<<<<< HEAD
         levels: Mapping[str, Sequence[Service]] | None = None,
         more: Sequence[tuple[float, str, int]] = (),
         queue_max: int | None = None,
-=======
         way_s: float = 0.0,
->>>>>>> f365c9a (The next piece of work is with the worker before the last one ends, for single items too)
     ) -> None:
         self.way_s = way_s
         self.services = services
