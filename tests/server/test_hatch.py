@@ -14,6 +14,7 @@ from forebay.core.job import JobError
 from forebay.core.quota import Quota
 from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
+from forebay.core.tenant import Held as Tenancy
 from forebay.core.tenant import Limits
 from forebay.ports.requests import Held
 from forebay.server import guard, hatch
@@ -93,6 +94,9 @@ class Basin:
 
     def held(self, task):
         return Held(0, 0, 0, None)
+
+    def held_by(self, tenant):
+        return Tenancy()
 
 
 class Watched:
