@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -94,8 +95,14 @@ class Server:
         self.slots, self.each_s = slots, each_s
 
 
+class Ended(NamedTuple):
+    at: float
+    ending: Ending
+    limit: int  # then
+
+
 def drive(limit, server, until, changes=()):
-    """Keep as many calls out as the limit allows; returns the (time, ending) of every end."""
+    """Keep as many calls out as the limit allows; returns every end."""
     now, out, ends, changes = 0.0, [], [], list(changes)
     number = 0
     while now < until:
@@ -106,24 +113,25 @@ def drive(limit, server, until, changes=()):
         at, _, ending, call = heapq.heappop(out)
         now = max(now, at)
         limit.ended(call, ending, now=now)
-        ends.append((now, ending))
+        ends.append(Ended(now, ending, limit.limit))
         while changes and now >= changes[0][0]:
             server.become(*changes.pop(0)[1:])
     return ends
 
 
 def goodput(ends, since, until):
-    return sum(1 for at, ending in ends if ending is GOOD and since <= at < until) / (until - since)
+    return sum(1 for end in ends if end.ending is GOOD and since <= end.at < until) / (until - since)
 
 
 @settings(max_examples=12)
 @given(st.integers(1, 40), st.integers(1, 64))
 def test_by_latency_it_keeps_a_server_busy_without_a_long_line_at_it(slots, start):
     limit = ConcurrencyLimit(LimitPolicy(start=start))
-    until = max(30.0, 300.0 / slots)  # at least 3,000 calls
+    until = max(30.0, 1000.0 / slots)  # at least 10,000 calls
     ends = drive(limit, Server(slots, 0.1), until)
     assert goodput(ends, until - 10.0, until) >= 0.95 * slots / 0.1
-    assert limit.limit <= 3 * slots + 12
+    # It swings: what counts is the highest of its swings, not where one of them stands at the end.
+    assert max(end.limit for end in ends if end.at >= until * 2 / 3) <= 2 * slots + 16
 
 
 @settings(max_examples=8)
@@ -149,7 +157,7 @@ def test_by_refusals_alone_it_settles_around_what_the_server_takes(rule):
 
     limit = ConcurrencyLimit(LimitPolicy(rule=rule, start=64))
     ends = drive(limit, Refusing(20, 0.1), until=30.0)
-    late = [ending for at, ending in ends if at > 10.0]
+    late = [end.ending for end in ends if end.at > 10.0]
     assert goodput(ends, 10.0, 30.0) >= 0.75 * 200
     assert late.count(BAD) <= 0.1 * len(late)
 
