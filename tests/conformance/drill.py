@@ -96,6 +96,7 @@ class Drill:
             self.replay: 1,
             self.fire: 4,
             self.steer: 1,
+            self.forget_marks: 1,
             self.find: 4,
             self.look: 8,
         }
@@ -341,6 +342,9 @@ class Drill:
     async def steer(self):
         mark = await self.crons("steer", self.chance.choice("pq"), paused=self.chance.random() < 0.4)
         self.agree(mark.due_at <= self.now or mark.paused, True, "an entry goes on from now")
+
+    async def forget_marks(self):
+        await self.crons("forget", self.chance.choices(("p", "q", "never"), k=2))
 
     async def crons(self, verb, *args, **options):
         self.done.append(f"+{self.now - T0:g} {verb} {short(args)} {options}")

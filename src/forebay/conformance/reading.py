@@ -143,6 +143,16 @@ async def depth_tells_of_each_priority_how_many_wait_and_since_when(broker: Brok
 
 
 @check
+async def a_listing_of_one_tenant_finds_what_waits_for_its_key_behind_jobs_of_others(broker: Broker) -> None:
+    ours = [(await stored(broker, now=T0 + n, tenant="x", ordering_key="k")).id for n in range(2)]
+    for n in range(2, 9):
+        await stored(broker, now=T0 + n, tenant="y", ordering_key="k")
+    for limit in (1, 3, 20):
+        query = Query(tenant="x", states=frozenset({State.QUEUED}), limit=limit)
+        equal(await walk(broker, query, now=T0 + 9), _newest_first(ours), f"pages of {limit}")
+
+
+@check
 async def depth_leaves_out_of_its_lines_what_waits_for_its_ordering_key(broker: Broker) -> None:
     for n in range(3):
         await stored(broker, now=T0 + n, ordering_key="k")

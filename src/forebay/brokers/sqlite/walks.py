@@ -101,8 +101,7 @@ def _by_state(
     if states & {State.SCHEDULED, State.RETRYING, State.RUNNING}:
         walks.append(seq for (seq,) in shelf.connection.execute(_RUNS, (below, most)))
     if State.QUEUED in states:
-        # Of those that stand in line all match but for their metadata.
-        walks += _queued(shelf, query, below, most if query.metadata else query.limit + 1)
+        walks += _queued(shelf, query, below, most)
     sql = f"{_ROW} WHERE j.seq = ?{asked.sql}"
     for seq, _ in groupby(islice(merge(*walks, reverse=True), 2 * most)):
         row = shelf.row(sql, seq, *asked.values)
@@ -124,12 +123,16 @@ def _ended(shelf: Shelf, state: int, below: int, most: int) -> Iterator[int]:
 
 
 def _queued(shelf: Shelf, query: Query, below: int, most: int) -> list[Iterator[int]]:
+    # Of those that stand in line all match but for their metadata; those that wait for an earlier job of
+    # their key are of all tenants.
+    in_line = most if query.metadata else query.limit + 1
+    behind_key = in_line if query.tenant is None else most
     walks: list[Iterator[int]] = []
     for queue in shelf.index.by_number.values():
         if query.task is not None and queue.name != query.task:
             continue
         for (_, tenant), lane in queue.lanes.items():
             if query.tenant is None or query.tenant == tenant:
-                walks.append(iter(lane.newest(below, most)))
-        walks.append(iter(nlargest(most, (seq for seq in queue.blocked.keys if seq < below))))
+                walks.append(iter(lane.newest(below, in_line)))
+        walks.append(iter(nlargest(behind_key, (seq for seq in queue.blocked.keys if seq < below))))
     return walks
