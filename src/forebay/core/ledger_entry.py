@@ -1,6 +1,5 @@
 """Entry, EntryLine, TaskQueue: one job and one task's queue as the Ledger holds them."""
 
-import json
 import math
 from collections.abc import Callable, Iterable
 
@@ -21,6 +20,7 @@ from forebay.core.job import (
 )
 from forebay.core.ledger_index import Moment, MomentHeap, SortedKeys
 from forebay.core.lifecycle import State
+from forebay.core.metadata import holds_all
 from forebay.core.reserve import Reserve
 from forebay.core.turns import TENANTS_RANKED_MAX, Order, Place, order_at
 
@@ -238,12 +238,7 @@ def matches(entry: Entry, query: Query) -> bool:
         return False
     if query.tenant is not None and job.tenant != query.tenant:
         return False
-    if not query.metadata:
-        return True
-    if not job.metadata:
-        return False
-    held: dict[str, object] = json.loads(job.metadata)
-    return all(key in held and _text(held[key]) == value for key, value in query.metadata)
+    return holds_all(job.metadata, query.metadata)
 
 
 def page_of(query: Query, walk: Iterable[tuple[str, Entry | None]]) -> Page:
@@ -257,9 +252,3 @@ def page_of(query: Query, walk: Iterable[tuple[str, Entry | None]]) -> Page:
         if entry is not None and matches(entry, query):
             found.append(entry.record())
     return Page(tuple(found), None)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

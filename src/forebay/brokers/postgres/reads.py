@@ -1,8 +1,7 @@
 """Reads: one statement each, outside of any transaction: records, listings, depths, places in line."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from forebay.brokers.postgres.grants import HEAD_SQL, Grants
 from forebay.brokers.postgres.intake import known_keys
@@ -12,6 +11,7 @@ from forebay.brokers.postgres.store import Store
 from forebay.core.fairness import ahead_among
 from forebay.core.job import AGEING_S, Depth, Job, JobRecord, Line, Page, Query, Receipt
 from forebay.core.lifecycle import State
+from forebay.core.metadata import holds_all
 from forebay.core.retention import Keeping
 from forebay.core.turns import TENANTS_RANKED_MAX, order_at
 
@@ -137,7 +137,7 @@ class Reads:
         for job_id, metadata, task, number, finished_at, *_ in rows:
             if self._keeping.gone_at(task, STATES[number], finished_at) <= at:
                 continue
-            if not _matches(metadata, query.metadata):
+            if not holds_all(metadata, query.metadata):
                 continue
             if len(found) >= query.limit:
                 return found, True
@@ -268,16 +268,3 @@ class Reads:
         )
         known = {row[0] for row in rows}
         return [blob in known for blob in blobs]
-
-
-def _matches(metadata: bytes, wanted: Sequence[tuple[str, str]]) -> bool:
-    if not wanted:
-        return True
-    if not metadata:
-        return False
-    held: dict[str, Any] = json.loads(metadata)
-    return all(key in held and _text(held[key]) == value for key, value in wanted)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

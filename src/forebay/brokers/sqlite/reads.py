@@ -1,6 +1,5 @@
 """Reads: get, find, position: what never changes anything."""
 
-import json
 from collections.abc import Sequence
 
 from forebay.brokers.sqlite.rows import STATES, Row
@@ -8,6 +7,7 @@ from forebay.brokers.sqlite.shelf import Shelf
 from forebay.brokers.sqlite.walks import pieces_of
 from forebay.core.job import JobRecord, Page, Query
 from forebay.core.lifecycle import WAITING, State
+from forebay.core.metadata import holds_all
 from forebay.errors import InvalidError
 
 _HELD = "SELECT 1 FROM blob_refs WHERE blob = ? LIMIT 1"
@@ -74,7 +74,7 @@ class Reads:
             name = self._shelf.index.by_number[task].name
             if self._shelf.past.keeping.gone_at(name, STATES[int(state)], finished_at) <= now:
                 return False
-        return not query.metadata or _holds(metadata, query.metadata)
+        return holds_all(metadata, query.metadata)
 
     def held(self, blobs: Sequence[str]) -> list[bool]:
         """Say of each blob whether a stored job names it."""
@@ -101,14 +101,3 @@ class Reads:
             return None
         row = self._shelf.row("SELECT ms FROM jobs WHERE seq = ?", head)
         return None if row is None else self._shelf.mint.text(row[0], head)
-
-
-def _holds(metadata: bytes, wanted: tuple[tuple[str, str], ...]) -> bool:
-    if not metadata:
-        return False
-    held: dict[str, object] = json.loads(metadata)
-    return all(key in held and _text(held[key]) == value for key, value in wanted)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
