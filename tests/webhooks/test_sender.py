@@ -309,8 +309,9 @@ def test_a_receiver_that_fails_again_and_again_gets_one_try_at_a_time():
         await eventually(lambda: asyncio.sleep(0, not office.sender._endpoints.in_flight), "they have ended")
         seen, receiver.holding_max = len(receiver.requests), 0
         for more in range(1, 4):
-            office.clock.ahead_s += 61.0  # past the longest rest
+            office.clock.ahead_s += 61.0  # past the longest rest, which begins where the try before has ended
             await eventually(lambda more=more: asyncio.sleep(0, len(receiver.requests) == seen + more), "one")
+            await eventually(lambda: asyncio.sleep(0, not office.sender._endpoints.in_flight), "it has ended")
         assert receiver.holding_max == 1
 
     run(story, behave=says(answer(500)), policy=SLOW)

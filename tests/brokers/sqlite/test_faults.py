@@ -437,28 +437,41 @@ def test_a_full_disk_takes_no_lease_from_its_holder(small_disk: SmallDisk) -> No
     asyncio.run(go())
 
 
+class HandClock(SystemClock):
+    """Stands still until it is moved, so that no stall is one of the machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = CLOCK.now()
+
+    def now(self) -> float:
+        return self.at
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("first", ["sweep", "extend"])
 def test_a_process_that_stood_still_takes_no_lease_from_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    monkeypatch.setattr(committer, "BEAT_S", 0.02)
-    monkeypatch.setattr(committer, "STALL_S", 0.05)
+    monkeypatch.setattr(committer, "BEAT_S", 0.005)
 
     async def go() -> None:
-        broker = await SqliteBroker.open(tmp_path / "data", clock=CLOCK)
-        await broker.enqueue([a_job(broker)], now=CLOCK.now())
-        [lease] = await broker.lease("t", limit=1, lease_s=0.3, worker="w", now=CLOCK.now())
+        clock = HandClock()
+        broker = await SqliteBroker.open(tmp_path / "data", clock=clock)
+        await broker.enqueue([a_job(broker)], now=clock.at)
+        [lease] = await broker.lease("t", limit=1, lease_s=5.0, worker="w", now=clock.at)
         claim = Claim(lease.job.id, lease.fence)
-        while CLOCK.now() < lease.until + 0.1:
-            time.sleep(0.4)  # the loop stands still, as a stopped process does
+        clock.at = lease.until + 1.0  # the loop has not turned since, as in a stopped process
         if first == "sweep":
-            assert not (await broker.sweep(limit=10, now=CLOCK.now())).overdue
-        assert await broker.extend([claim], lease_s=0.1, now=CLOCK.now()) == [Hold.HELD]
-        until = CLOCK.now() + 0.1
-        while CLOCK.now() < until + 0.05:
-            await asyncio.sleep(0.01)
-        swept = await broker.sweep(limit=10, now=CLOCK.now())
+            assert not (await broker.sweep(limit=10, now=clock.at)).overdue
+        assert await broker.extend([claim], lease_s=2.0, now=clock.at) == [Hold.HELD]
+        until = clock.at + 2.0
+        for at in (until - 1.5, until - 1.0, until - 0.5, until + 0.01):  # turning as it should
+            assert not (await broker.sweep(limit=10, now=clock.at)).overdue
+            clock.at = at
+            while broker._committer._beat_at != at:
+                await asyncio.sleep(0)
+        swept = await broker.sweep(limit=10, now=clock.at)
         assert [one.job.id for one in swept.overdue] == [lease.job.id], (
             "time is given once, for the stall alone"
         )
