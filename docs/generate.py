@@ -13,8 +13,12 @@ from pathlib import Path
 import forebay
 import forebay.sources.failures
 from forebay.config import describe_settings
+from forebay.conformance import CHECKS
+from forebay.conformance.subject import LACKS
 from forebay.core.lifecycle import FINAL, STATUS, TRANSITIONS, Event, State
+from forebay.engines import shipped
 from forebay.errors import ForebayError
+from forebay.ports.broker import Capabilities
 
 DOCS = Path(__file__).parent
 
@@ -267,7 +271,71 @@ def settings() -> str:
     return "\n".join([*lines, ""])
 
 
+def engine_rows() -> list[tuple[str, list[str]]]:
+    """Return what the engines say of themselves, a row each."""
+    all_of = shipped()
+    served = [engine.served for engine in all_of]
+    return [
+        ("setting `broker`", [engine.url for engine in all_of]),
+        ("to install", [f'`pip install "forebay[{e.extra}]"`' if e.extra else "nothing" for e in all_of]),
+        ("servers on one store", ["any number" if can.shared else "one" for can in served]),
+        (
+            "survives",
+            [
+                ("`kill -9`, power loss" if can.durable else "nothing")
+                + (", and the loss of this machine" if can.durable and can.shared else "")
+                for can in served
+            ],
+        ),
+        ("jobs are leased in the exact order", ["yes" if can.ordered else "no" for can in served]),
+        ("time of leases, delays and limits", [engine.clock for engine in all_of]),
+        (
+            "after a whole server died its jobs run again",
+            [
+                "when their lease ends (30 s, setting `lease`)" if c.shared else "at the next start"
+                for c in served
+            ],
+        ),
+        (
+            "counts that admission reads",
+            [
+                "exact for what this server does; up to about a second old for what others do"
+                if can.shared
+                else "exact"
+                for can in served
+            ],
+        ),
+        ("checks of the contract that do not apply", [not_applying(engine.checked) for engine in all_of]),
+    ]
+
+
+def not_applying(can: Capabilities) -> str:
+    """Return the checks that do not apply to an engine that says this of itself, by the reason."""
+    lacking = [(check.lacks_of(can, reopens=True), check.name) for check in CHECKS]
+    needs = sorted({need for need, _ in lacking if need is not None})
+    return (
+        "; ".join(
+            f"{', '.join(f'`{name}`' for need, name in lacking if need == each)}: {LACKS[each]}"
+            for each in needs
+        )
+        or "none"
+    )
+
+
+def engines() -> str:
+    """Return the page on engines with its table made anew; the rest is written by hand."""
+    names = [engine.name for engine in shipped()]
+    rows = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    rows += [f"| {what} | {' | '.join(cells)} |" for what, cells in engine_rows()]
+    text = (DOCS / "engines.md").read_text(encoding="utf-8")
+    begin, end = "<!-- engines: made by docs/generate.py -->\n", "<!-- end of engines -->"
+    before, _, rest = text.partition(begin)
+    table = "\n".join(rows)
+    return f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "engines.md": engines,
     "lifecycle.md": lifecycle,
     "reference.md": reference,
     "settings.md": settings,

@@ -1,19 +1,36 @@
-"""open_engine: the engine that the settings name, ready to use; knows every adapter, as wiring does."""
+"""open_engine, subject_for: the engine that settings or a URL name; knows every adapter, as wiring does."""
 
 import os
+import tempfile
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.brokers.sealed import sealed, vault_for
 from forebay.brokers.sqlite import SqliteBroker
 from forebay.config import Settings, data_directory
 from forebay.core.retention import Retention
 from forebay.errors import ConfigError, ForebayError
-from forebay.ports.broker import Broker
+from forebay.ports.broker import Broker, Capabilities
 from forebay.ports.clock import Clock
 
+if TYPE_CHECKING:  # who serves needs no checks
+    from forebay.conformance.subject import Subject
+
 SCHEMES: Final = ("sqlite", "postgresql", "postgres")
+ENTRY_POINTS: Final = "forebay.engines"  # engines of others by the scheme of their URL; for `forebay conform`
+
+
+class Engine(NamedTuple):
+    """An engine that we ship: what a page about it says, and all of it is true by its own words."""
+
+    name: str
+    url: str  # how the setting is written
+    extra: str | None  # what must be installed for it
+    clock: str  # whose time it goes by
+    served: Capabilities  # what it can do when it serves
+    checked: Capabilities  # and when it is checked
 
 
 async def open_engine(
@@ -50,10 +67,64 @@ async def open_engine(
 
 
 async def _open_postgres(url: str, directory: Path, clock: Clock, kept: Retention) -> Broker:
-    from forebay.brokers.postgres import PostgresBroker  # its driver is an extra
-
     try:  # for what this server alone keeps: secrets of its own, blobs when nothing else is said
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"data: {directory}: {error.strerror}") from None
+    from forebay.brokers.postgres import PostgresBroker  # its driver is an extra
+
     return await PostgresBroker.open(url, clock=clock, retention_s=kept.ended_s, dead_s=kept.dead_s)
+
+
+def shipped() -> tuple[Engine, ...]:
+    """Return the engines that a setting can name, each with what it says of itself."""
+    from forebay.brokers.postgres import PostgresBroker, PostgresTrial
+    from forebay.brokers.sqlite import SqliteTrial
+
+    return (
+        Engine(
+            "embedded SQLite",
+            "none, or `sqlite:DIRECTORY`",
+            None,
+            "this machine's",
+            SqliteBroker.capabilities,
+            SqliteTrial.capabilities,
+        ),
+        Engine(
+            "PostgreSQL",
+            "`postgresql://user@host:port/database`",
+            "postgres",
+            "the database's",
+            PostgresBroker.SERVED,
+            PostgresTrial.capabilities,
+        ),
+    )
+
+
+def subject_for(url: str, factory: str | None = None) -> "Subject":
+    """Return the engine at a URL as the checks of the contract get it, in a place of its own there.
+
+    `factory`: `module:factory` of an engine of somebody else's; so are entry points named like the URL's
+    scheme. Raises ConfigError with one line.
+    """
+    from forebay.brokers.memory import MemoryTrial
+    from forebay.brokers.postgres import PostgresTrial
+    from forebay.brokers.sqlite import SqliteTrial
+    from forebay.conformance.fixtures import RETENTION_S, T0
+    from forebay.conformance.subject import StandingClock, subject_named
+
+    if factory is not None:
+        return subject_named(factory, url)
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        return MemoryTrial(retention_s=RETENTION_S)
+    if scheme == "sqlite":
+        root = Path(rest.removeprefix("//") or tempfile.gettempdir())
+        return SqliteTrial(root, clock_at=StandingClock, at=T0, retention_s=RETENTION_S)
+    if scheme in SCHEMES:
+        return PostgresTrial(url, clock_at=StandingClock, at=T0, retention_s=RETENTION_S)
+    theirs = list(entry_points(group=ENTRY_POINTS, name=scheme))
+    if not theirs:
+        known = ", ".join(f"{each}:" for each in ("memory", *SCHEMES))
+        raise ConfigError(f"no engine for {scheme[:60]!r}: {known}, or --engine module:factory")
+    return subject_named(theirs[0].value, url)

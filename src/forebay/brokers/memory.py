@@ -394,3 +394,20 @@ class MemoryQuarantine:
 
 def _drop(held: dict[object, Doorbell] | dict[object, Listener], token: object) -> None:
     held.pop(token, None)
+
+
+class MemoryTrial:
+    """The reference as the checks of the contract get it."""
+
+    capabilities = MemoryBroker.capabilities
+    reopen = None
+
+    def __init__(self, *, retention_s: float) -> None:
+        self._retention_s = retention_s
+
+    async def open(self) -> MemoryBroker:
+        """Return it, empty."""
+        return MemoryBroker(retention_s=self._retention_s)
+
+    async def remove(self) -> None:
+        """Nothing is kept anywhere."""

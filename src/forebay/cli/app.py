@@ -8,6 +8,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from forebay.cli import (
     blobs,
+    conform,
     crons,
     dead_letters,
     erase,
@@ -118,6 +119,7 @@ def _build() -> typer.Typer:
     root.callback()(_root)
     root.command("serve", cls=Command, rich_help_panel=RUN)(serve.serve)
     root.command("stream", cls=Command, rich_help_panel=RUN)(stream.stream)
+    root.command("conform", cls=Command, rich_help_panel=PLAN)(conform.conform)
     root.command("submit", cls=Command, rich_help_panel=WORK)(submit.submit)
     root.command("wait", cls=Command, rich_help_panel=WORK)(wait.wait)
     for name, module, help_text, panel in (

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from forebay.ports.broker import Broker
+from forebay.ports.broker import Broker, Capabilities
 
 CHECK_TIMEOUT_S = 60.0  # one check; a check that hangs has failed
 
@@ -49,7 +49,11 @@ class Check:
 
     def lacks(self, broker: Broker, reopen: Reopen | None) -> str | None:
         """Return the name of the first thing it needs and this engine has not, or None."""
-        has = {**_abilities(broker), "reopen": reopen is not None}
+        return self.lacks_of(broker.capabilities, reopens=reopen is not None)
+
+    def lacks_of(self, can: Capabilities, *, reopens: bool) -> str | None:
+        """Return the same for an engine that says this of itself."""
+        has = {**_abilities(can), "reopen": reopens}
         return next((need for need in self.needs if not has[need]), None)
 
 
@@ -150,8 +154,7 @@ def _made(run: Callable[[Any], Awaitable[None]], *, reopens: bool) -> Check:
     return Check(name=name, run=run, needs=(*abilities, "reopen") if reopens else abilities, reopens=reopens)
 
 
-def _abilities(broker: Broker) -> dict[str, bool]:
-    can = broker.capabilities
+def _abilities(can: Capabilities) -> dict[str, bool]:
     return {
         "durable": can.durable,
         "ordered": can.ordered,

@@ -1,6 +1,5 @@
 """The engine under check: on one real server, each store in a schema of its own."""
 
-import asyncio
 import itertools
 from dataclasses import dataclass, field
 
@@ -60,19 +59,7 @@ class Postgres:
     async def reopen(self, broker, *, crash, now):
         url = self.urls[id(broker)]
         if crash:
-            await died(broker)
+            await broker.abandon()
         else:
             await broker.close()
         return await self.open(url, now)
-
-
-async def died(broker):
-    """Cut every connection of an engine as it stands: what `kill -9` does, seen from the database."""
-    broker._committer.closed = True
-    await broker._upkeep.close()
-    await broker._wire.close()
-    if broker._committer._loop is not None:
-        broker._committer._loop.cancel()
-        await asyncio.wait({broker._committer._loop})
-    await broker._connections.close()
-    broker._closed = True

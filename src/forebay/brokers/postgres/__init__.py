@@ -2,5 +2,6 @@
 
 from forebay.brokers.postgres.address import Address
 from forebay.brokers.postgres.engine import PostgresBroker
+from forebay.brokers.postgres.trial import PostgresTrial
 
-__all__ = ["Address", "PostgresBroker"]
+__all__ = ["Address", "PostgresBroker", "PostgresTrial"]

@@ -92,6 +92,13 @@ class Committer:
         if self._loop is not None:
             await asyncio.gather(self._loop, return_exceptions=True)
 
+    async def abandon(self) -> None:
+        """Stop where it is: what was taken in is not stored, or nobody hears of it."""
+        self.closed = True
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+
     async def _run(self) -> None:
         while self._ops:
             group = self._next_group()

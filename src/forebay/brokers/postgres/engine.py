@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 from forebay.brokers.postgres import holds
 from forebay.brokers.postgres.address import Address
@@ -61,6 +62,8 @@ class PostgresBroker:
     during the last second.
     """
 
+    SERVED: ClassVar = Capabilities(durable=True, own_clock=True, shared=True)  # on a server that syncs
+
     def __init__(
         self, address: Address, *, clock: Clock, kept: Retention, given_time: bool, clock_sql: str
     ) -> None:
@@ -87,7 +90,7 @@ class PostgresBroker:
         self._wire = Wire(self._connections, self._heard)
         self._upkeep = Upkeep(self._store, self._committer, self._deadly, self.outbox, self._bells.tell)
         self._closed = False
-        self.capabilities = Capabilities(durable=True, own_clock=not given_time, shared=True)
+        self.capabilities = replace(self.SERVED, own_clock=not given_time)
 
     @classmethod
     async def open(
@@ -110,7 +113,7 @@ class PostgresBroker:
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, clock_sql=clock_sql)
         try:
             durable = await prepare(broker._connections)
-            broker.capabilities = Capabilities(durable=durable, own_clock=not given_time, shared=True)
+            broker.capabilities = replace(broker.capabilities, durable=durable)
             await broker._upkeep.look()
         except BaseException:
             await broker._connections.close()
@@ -276,6 +279,15 @@ class PostgresBroker:
         await self._upkeep.close()
         await self._committer.close()
         await self._wire.close()
+        self._bells.clear()
+        await self._connections.close()
+
+    async def abandon(self) -> None:
+        """Cut every connection as it is and finish nothing: what `kill -9` does, seen from the database."""
+        self._closed = True
+        await self._upkeep.close()
+        await self._wire.close()
+        await self._committer.abandon()
         self._bells.clear()
         await self._connections.close()
 

@@ -2,5 +2,6 @@
 
 from forebay.brokers.sqlite.engine import SqliteBroker
 from forebay.brokers.sqlite.store import SqlBook
+from forebay.brokers.sqlite.trial import SqliteTrial
 
-__all__ = ["SqlBook", "SqliteBroker"]
+__all__ = ["SqlBook", "SqliteBroker", "SqliteTrial"]
