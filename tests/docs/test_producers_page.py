@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.client import policy
-from forebay.core import budget, retry_budget
+from forebay.client import holding, policy
+from forebay.core import accept_ratio, budget, retry_budget
 from tests.e2e.harness import Served
 
 ROOT = Path(__file__).parents[2]
@@ -81,10 +81,12 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
         f"at most {policy.SPREAD_MAX_S:.0f} s",
         f"{retry_budget.RETRY_SHARE:.0%}".replace("%", " %"),
         f"and {retry_budget.RETRIES_PER_S:.0f} a second, and {retry_budget.RETRIES_HELD_MAX:.0f} at once",
+        f"(calls - {accept_ratio.ACCEPT_FACTOR:.0f} × taken) / (calls + 1)` of the last {accept_ratio.WINDOW_S:.0f} seconds",
         f"waits at most {policy.INTERACTIVE_MAX_S:.0f} s",
         f"waits up to {policy.BATCH_MAX_S:.0f} s",
         f"a server keeps {budget.BUDGETS_MAX:,}, of one tenant {budget.TENANT_BUDGETS_MAX}",
     ):
         assert text in PAGE, text
+    assert (accept_ratio.TRICKLE_PER_S, accept_ratio.WELL_S, holding.HOLDS_MAX) == (10.0, 1.0, 3)
     assert budget.IDLE_S == 60.0 and budget.BURST_S == 0.2, "a minute; a fifth of a second"
     assert policy.floor_s(0.05) == 0.025 and policy.floor_s(1.0) == 0.5

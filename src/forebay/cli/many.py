@@ -131,6 +131,7 @@ class Many:
                 concurrency=self._concurrency,
                 wait=self._wait,
                 progress=self._note,
+                task=self._task,
             )
             reader = Reader(self._found.many)
 

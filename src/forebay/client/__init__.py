@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from forebay.client.aio import AsyncClient, AsyncJob
     from forebay.client.events import JobEvent
     from forebay.client.faults import JobFailedError, RemoteError, StreamRestartedError
+    from forebay.client.holding import HeldBackError
     from forebay.client.records import ETA, Announcement, BlobRef, Mapped, Verdict
     from forebay.client.sync import Client, Job
 
@@ -16,6 +17,7 @@ __all__ = [
     "AsyncJob",
     "BlobRef",
     "Client",
+    "HeldBackError",
     "Job",
     "JobEvent",
     "JobFailedError",
@@ -29,6 +31,7 @@ _HOMES = {
     "AsyncClient": "aio",
     "AsyncJob": "aio",
     "Client": "sync",
+    "HeldBackError": "holding",
     "Job": "sync",
     "JobEvent": "events",
     "JobFailedError": "faults",

@@ -71,7 +71,7 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
     Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
     the server asked; a server that was never reached is given up after `unreachable_for`, or `retry_for`
     when that is shorter, with UnreachableError. Refusals are raised as the ForebayError of their code.
-    `budget` and `backoff` are those of Client. For one event loop.
+    `budget`, `backoff` and `hold_back` are those of Client. For one event loop.
     """
 
     def __init__(
@@ -84,12 +84,14 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         unreachable_for: str | float = UNREACHABLE_FOR_S,
         backoff: str = "standard",
         budget: str | None = None,
+        hold_back: bool = True,
     ) -> None:
         place = link(url, api_key, timeout, arguments.budget(budget))
         reach_s = arguments.seconds("unreachable_for", unreachable_for)
         retry_s = arguments.seconds("retry_for", retry_for)
         waits = arguments.backoff(backoff)
-        self.terms = Terms(time.monotonic, random.random, retry_s, reach_s, place.url, Known(), waits)
+        known = Known(hold_back=hold_back)
+        self.terms = Terms(time.monotonic, random.random, retry_s, reach_s, place.url, known, waits)
         self.transport = AsyncTransport(place)
 
     async def close(self) -> None:
@@ -145,7 +147,7 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         )
         payload = await self.run(blobs.settled(payload, self.terms))
         body, key = arguments.one(task, payload, chosen, idempotency_key)
-        call = wire.submit_call(body, key, arguments.seconds("wait", wait))
+        call = wire.submit_call(body, key, arguments.seconds("wait", wait), task)
         return AsyncJob(await self.run(plans.ask(call, self.terms)), self)
 
     async def submit_many(

@@ -102,10 +102,11 @@ class Sending:
     tried; it is raised only when nothing was settled before.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, task: str = "") -> None:
         self.verdicts: list[Verdict] = []
         self.gone: UnreachableError | None = None
         self._terms = terms
+        self._task = task
         self._chunk: list[Line] = []
         self._size_b = 0
 
@@ -121,7 +122,7 @@ class Sending:
         chunk, self._chunk, self._size_b = self._chunk, [], 0
         if chunk and self.gone is None:
             try:
-                self.verdicts += yield from submit_chunk(chunk, self._terms)
+                self.verdicts += yield from submit_chunk(chunk, self._terms, self._task)
                 return
             except UnreachableError as fault:
                 self.lose(fault)
@@ -150,7 +151,7 @@ def submit_payloads(
 
     What `submit` uploads is uploaded here too, before the line that names it.
     """
-    sending = Sending(terms)
+    sending = Sending(terms, task)
     alone: list[Verdict] = []  # of those that never became a line
     for number, payload in enumerate(payloads, 1):
         try:
@@ -170,7 +171,7 @@ def submit_payloads(
     return sorted(sending.verdicts + alone, key=lambda verdict: verdict.line)
 
 
-def submit_chunk(chunk: list[Line], terms: Terms) -> Plan[list[Verdict]]:
+def submit_chunk(chunk: list[Line], terms: Terms, task: str = "") -> Plan[list[Verdict]]:
     """Submit one chunk until every line has its verdict, in order.
 
     A line that is still pressed back when patience ends has that refusal as its verdict. Raises
@@ -179,6 +180,8 @@ def submit_chunk(chunk: list[Line], terms: Terms) -> Plan[list[Verdict]]:
     verdicts: list[Verdict] = []
     patience = terms.patience()  # with the lines; calls as a whole have their own
     todo = [chunk]
+    while (held_s := patience.hold_s(task, len(chunk), now=terms.now(), draw=terms.draw())) > 0:
+        yield Pause(held_s)
     while todo:
         lines = todo.pop()
         call = wire.submit_many_call([line.body for line in lines])
@@ -194,6 +197,9 @@ def submit_chunk(chunk: list[Line], terms: Terms) -> Plan[list[Verdict]]:
             continue
         done = sort_verdicts(lines, answer)
         verdicts += done.settled
+        patience.counted(
+            task, taken=len(done.settled), refused=len(done.again), hint=done.hint, now=terms.now()
+        )
         if not done.again:
             continue
         patience.meet()

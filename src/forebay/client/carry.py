@@ -50,7 +50,9 @@ class Carrier:
         concurrency: int,
         wait: bool,
         progress: Callable[[Progress], None] | None = None,
+        task: str = "",
     ) -> None:
+        self._task = task
         self._transport = transport
         self._terms = terms
         self._patience = terms.patience()
@@ -140,7 +142,7 @@ class Carrier:
                         return []
                     await _ring(self._door_bell)
                     continue
-                count, wait_s = self._pace.take(self._chunk_max, now=self._terms.now())
+                count, wait_s = self._take()
                 if not count:
                     await _ring(self._door_bell, wait_s)
                     continue
@@ -149,6 +151,16 @@ class Carrier:
                 self._flying += len(lines)
                 self._pump_bell.set()
                 return lines
+
+    def _take(self) -> tuple[int, float]:
+        """Take room for the next call. While the server takes few lines, those that were never sent wait."""
+        now = self._terms.now()
+        if not self._again and not self._pace.held(now):
+            lines = min(len(self._fresh), self._chunk_max)
+            wait_s = self._patience.hold_s(self._task, lines, now=now, draw=self._terms.draw())
+            if wait_s > 0:
+                self._pace.hold(wait_s, now=now, shrink=False)
+        return self._pace.take(self._chunk_max, now=now)
 
     def _cut(self, count: int) -> list[Line]:
         lines: list[Line] = []
@@ -161,12 +173,14 @@ class Carrier:
         return lines
 
     async def _submit(self, lines: list[Line]) -> None:
-        reply = await self._transport.send(wire.submit_many_call([line.body for line in lines]))
+        call = wire.submit_many_call([line.body for line in lines])._replace(kind=self._task)
+        reply = await self._transport.send(call)
         if isinstance(reply, Answer) and reply.status < 300:
             self._settle(sort_verdicts(lines, reply))
             return
         self._pace.answered(taken=0, refused=len(lines))
         if may_repeat(wire.submit_many_call([]), reply):
+            self._patience.holding.heard(call, reply, now=self._terms.now())
             self._press(lines, reply)
             return
         fault = fault_of(reply, self._terms.url)
@@ -179,9 +193,11 @@ class Carrier:
         self._again.extendleft(reversed(lines))
 
     def _settle(self, done: Sorted) -> None:
-        self._pace.answered(taken=len(done.settled), refused=len(done.again))
+        now, taken, refused = self._terms.now(), len(done.settled), len(done.again)
+        self._pace.answered(taken=taken, refused=refused)
+        self._patience.counted(self._task, taken=taken, refused=refused, hint=done.hint, now=now)
         if done.settled:
-            self._patience.success(self._terms.now())
+            self._patience.success(now)
         for verdict in done.settled:
             if verdict.job_id is None:
                 self._emit(Mapped(verdict.line, None, None, verdict.error))

@@ -69,6 +69,7 @@ class MapRun:
             concurrency=self.concurrency,
             wait=True,
             progress=self.progress,
+            task=self.task,
         )
 
     def lines(self, take: Take, transport: AsyncTransport, terms: Terms) -> Source:

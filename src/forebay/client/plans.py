@@ -50,18 +50,21 @@ def send(call: Call, terms: Terms, patience: Patience | None = None) -> Plan[Ans
     Raises the ForebayError of the last answer when trying again is unsafe, useless or too long.
     """
     patience = patience or terms.patience()
+    while (wait_s := patience.hold_s(call.kind, now=terms.now(), draw=terms.draw())) > 0:
+        yield Pause(wait_s)
     while True:
         reply = yield call
         assert reply is not None
+        patience.holding.heard(call, reply, now=terms.now())
         if isinstance(reply, Answer) and reply.status < 300:
             patience.success(terms.now())
             return reply
-        wait_s = None
+        again_s = None
         if may_repeat(call, reply):
-            wait_s = patience.refused(reply, now=terms.now(), draw=terms.draw())
-        if wait_s is None:
+            again_s = patience.refused(reply, now=terms.now(), draw=terms.draw())
+        if again_s is None:
             raise fault_of(reply, terms.url)
-        yield Pause(wait_s)
+        yield Pause(again_s)
 
 
 def ask(call: Call, terms: Terms, patience: Patience | None = None) -> Plan[View]:

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from forebay.client.faults import fault_of, retry_after_s
+from forebay.client.holding import HOLDS_MAX, Holding
 from forebay.client.wire import Answer, Call, Lost
 from forebay.core.retry_budget import RetryBudget
 from forebay.errors import ForebayError, OverBudgetError
@@ -97,15 +98,16 @@ def may_repeat(call: Call, reply: Answer | Lost) -> bool:
 
 class Known:
     """What one client knows of its server, shared by all its verbs: whether it was ever there, so that a
-    restart in the middle of its life is waited out like any outage; how long a job takes, as last told; and
-    the retries that may still be made."""
+    restart in the middle of its life is waited out like any outage; how long a job takes, as last told; the
+    retries that may still be made; and of which kinds the server takes few."""
 
-    __slots__ = ("reached", "retries", "service_s")
+    __slots__ = ("holding", "reached", "retries", "service_s")
 
-    def __init__(self) -> None:
+    def __init__(self, *, hold_back: bool = True) -> None:
         self.reached = False
         self.service_s: float | None = None
         self.retries = RetryBudget()
+        self.holding = Holding(on=hold_back)
 
 
 class Patience:
@@ -114,7 +116,7 @@ class Patience:
     `unreachable_for_s` is the shorter patience while no connection has been established yet.
     """
 
-    __slots__ = ("_backoff", "_failures", "_known", "_since", "retry_for_s", "unreachable_for_s")
+    __slots__ = ("_backoff", "_failures", "_held", "_known", "_since", "retry_for_s", "unreachable_for_s")
 
     def __init__(
         self,
@@ -131,6 +133,7 @@ class Patience:
         self._backoff = backoff
         self._since = now
         self._failures = 0
+        self._held = 0  # in a row
 
     @property
     def met(self) -> bool:
@@ -148,6 +151,30 @@ class Patience:
         self._known.retries.succeeded()
         self._since = now
         self._failures = 0
+
+    @property
+    def holding(self) -> Holding:
+        """What the client keeps back."""
+        return self._known.holding
+
+    def hold_s(self, kind: str, count: int = 1, *, now: float, draw: float) -> float:
+        """Return 0.0 when a call of so many lines is to be sent, which was not before; else the seconds until
+        this is asked again: never more than HOLDS_MAX times in a row, nor beyond what patience is left."""
+        known = self._known
+        if self._held < HOLDS_MAX and known.holding.ask(kind, count, now=now, draw=draw) is not None:
+            wait_s = backoff_s(
+                failures=self._held + 1, draw=draw, service_s=known.service_s, cap_s=self._backoff.cap_s
+            )
+            if wait_s <= self._since + self.retry_for_s - now:
+                self._held += 1
+                return wait_s
+        self._held = 0
+        return 0.0
+
+    def counted(self, kind: str, *, taken: int, hint: Hint, refused: int, now: float) -> None:
+        """Note how many lines of a call were taken; those told their turn in a budget do not count."""
+        again = 0 if hint.exact else refused
+        self._known.holding.counted(kind, taken=taken, refused=again, now=now, after_s=hint.after_s)
 
     def refused(self, reply: Answer | Lost, *, now: float, draw: float) -> float | None:
         """Return the seconds to wait before the next try, or None when it is time to give up.

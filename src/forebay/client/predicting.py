@@ -1,6 +1,7 @@
 """predict of both clients: one answer within a deadline, in memory; refused at once when there is no time."""
 
 import json
+import math
 from typing import Any
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ from forebay.client import arguments, plans, wire
 from forebay.client.drive import Runs, RunsLater
 from forebay.client.encode import to_json
 from forebay.client.faults import fault_of
+from forebay.client.holding import held_back
 from forebay.client.plans import Plan, Terms
 from forebay.client.wire import Answer, Call
 
@@ -32,7 +34,8 @@ class Predicts:
         `retry`: then a refusal is waited out as long as the server asks, for up to `retry_for` of the client.
 
         Raises InfeasibleError when it cannot be done in time (`deadline_needed_s` in its `offer` would do),
-        DeadlinePassedError when it was not, and the ForebayError of any other refusal or failure.
+        DeadlinePassedError when it was not, HeldBackError when it was not sent as the server takes few like
+        it, and the ForebayError of any other refusal or failure.
         """
         return self.run(_predicted(_call(task, payload, deadline, priority), self.terms, retry))
 
@@ -68,6 +71,7 @@ def _call(task: str, payload: object, deadline: str | float | None, priority: st
         body=to_json(payload, "payload"),
         repeatable=False,
         wait_s=wait_s,
+        kind=f"{task} in {math.frexp(wait_s)[1]} at {priority}",  # deadlines within a factor of two are alike
     )
 
 
@@ -75,8 +79,13 @@ def _predicted(call: Call, terms: Terms, retry: bool) -> Plan[Any]:
     if retry:
         answer = yield from plans.send(call, terms)
     else:
+        holding = terms.patience().holding
+        held = holding.ask(call.kind, now=terms.now(), draw=terms.draw())
+        if held is not None:
+            raise held_back(held)
         reply = yield call
         assert reply is not None
+        holding.heard(call, reply, now=terms.now())
         if not isinstance(reply, Answer) or reply.status >= 300:
             raise fault_of(reply, terms.url)
         answer = reply

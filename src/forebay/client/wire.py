@@ -36,6 +36,7 @@ class Call(NamedTuple):
     source: Callable[[], Iterator[bytes]] | None = None  # the body in its stead, begun anew for each try
     sink: Callable[[bytes], object] | None = None  # where the body of a good answer goes
     wait_s: float = 0.0  # how long the server may hold the answer back because we asked it to
+    kind: str = ""  # of work asked for: calls of one kind are alike to the server; none asks for no work
 
 
 class Answer(NamedTuple):
@@ -80,12 +81,12 @@ def cancel_call(asked: View) -> Call:
     return Call("POST", "/v1/jobs/cancel", (), (JSON,), json.dumps(asked).encode())
 
 
-def submit_call(body: bytes, key: str, wait_s: float = 0.0) -> Call:
+def submit_call(body: bytes, key: str, wait_s: float = 0.0, task: str = "") -> Call:
     """Return the call that submits one job. The key makes it repeatable."""
     headers = [JSON, ("idempotency-key", key)]
     if wait_s > 0:
         headers.append(("prefer", f"wait={max(1, round(wait_s))}"))
-    return Call("POST", "/v1/jobs", headers=tuple(headers), body=body, wait_s=wait_s)
+    return Call("POST", "/v1/jobs", headers=tuple(headers), body=body, wait_s=wait_s, kind=task)
 
 
 def submit_stream_call(body: bytes, key: str) -> Call:
