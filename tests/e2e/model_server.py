@@ -33,6 +33,8 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, mode, value, body):
         if mode == "slow":
             time.sleep(float(value))
+        while mode == "hang" and mode_file.read_text().strip() == "hang":
+            time.sleep(0.02)
         if mode == "busy":
             self.whole(int(value), b'{"error": {"message": "overloaded"}}', {"retry-after": "1"})
         elif mode == "broken":

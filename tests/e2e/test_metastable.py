@@ -1,11 +1,17 @@
 """A storm of retries against a real server does not outlive its trigger.
 
-Callers ask for half of what the service can do and try again until they are answered or give up. With and without
-refusal, with and without a budget for retries: tests/sim/test_metastable.py.
+Callers ask for half of what the service can do and try again until they are answered or give up: once a second, with
+no budget for retries and whatever they are told. In virtual time, with and without a budget: tests/sim/test_metastable.py.
 """
 
 import asyncio
+import contextlib
+import http.client
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.timeout(240)]
 RATE_PER_S, TIMEOUT_S = 20.0, 2.0  # of 40 a second
 STALL_S = 6.0
 RECOVERY_MAX_S = 60.0
+PLAIN_WAIT_S = 40.0  # longer than Forebay needs
 
 
 class Callers:
@@ -85,11 +92,21 @@ async def through_a_stall(callers, trigger, *, waits_s):
         await callers.end()
 
 
-def test_callers_without_manners_do_not_keep_forebay_down(tmp_path):
+def puller(trigger):
+    """Return what makes the service slow for a while."""
+
+    async def pull():
+        trigger.touch()
+        asyncio.get_running_loop().call_later(STALL_S, trigger.unlink)
+
+    return pull
+
+
+def test_e21_forebay_leaves_an_overload_by_itself_though_its_callers_have_no_manners(tmp_path):
     trigger = tmp_path / "trigger"
 
     async def run(port):
-        async with forebay.AsyncClient(f"http://127.0.0.1:{port}") as client:
+        async with forebay.AsyncClient(f"http://127.0.0.1:{port}", hold_back=False) as client:
 
             async def call():
                 for _ in range(40):
@@ -99,12 +116,40 @@ def test_callers_without_manners_do_not_keep_forebay_down(tmp_path):
                         await asyncio.sleep(1.0)  # whatever the server asked for
                 raise forebay.ForebayError("given up")
 
-            async def pull():
-                trigger.touch()
-                asyncio.get_running_loop().call_later(STALL_S, trigger.unlink)
-
-            return await through_a_stall(Callers(call), pull, waits_s=STALL_S + RECOVERY_MAX_S)
+            return await through_a_stall(Callers(call), puller(trigger), waits_s=STALL_S + RECOVERY_MAX_S)
 
     with Served(tmp_path, "stalling.py", workers=1, env={"TRIGGER": str(trigger)}) as server:
         assert asyncio.run(run(server.port)) is not None
         server.stop()
+
+
+def ask_plainly(port):
+    """One try at the plain line; whoever gives up leaves its work behind."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)) as connection:
+        connection.request("POST", "/", b"null", {"Content-Length": "4"})
+        return connection.getresponse().status == 200
+
+
+def test_e21_a_plain_line_under_the_same_callers_never_leaves_it(tmp_path):
+    trigger = tmp_path / "trigger"
+    program = str(Path(__file__).with_name("plain_line.py"))
+    command = [sys.executable, program, str(trigger)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        port = int(process.stdout.readline())
+
+        async def call():
+            for _ in range(40):
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    if await asyncio.to_thread(ask_plainly, port):
+                        return
+                await asyncio.sleep(1.0)
+            raise forebay.ForebayError("given up")
+
+        async def run():
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1_000))
+            return await through_a_stall(Callers(call), puller(trigger), waits_s=STALL_S + PLAIN_WAIT_S)
+
+        try:
+            assert asyncio.run(run()) is None
+        finally:
+            process.kill()
