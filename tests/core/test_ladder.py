@@ -1,8 +1,12 @@
 """A ladder degrades by steps and does not flap; thresholds that contradict each other are resolved and explained."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from forebay.core.buffer import CALM_SHARE
 from forebay.core.ladder import Ladder, Step, check_steps, scaled, thresholds
+from forebay.core.watermark import Watermark
 from forebay.errors import InvalidError
 
 STEPS = (Step(0.90, scale=0.5), Step(0.95, scale=0.25))
@@ -17,6 +21,19 @@ def test_each_step_begins_at_its_share():
 def test_a_step_is_left_well_below_where_it_began():
     ladder = Ladder(STEPS)
     assert [ladder.see(share) for share in (0.96, 0.90, 0.86, 0.85, 0.82, 0.80)] == [2, 2, 2, 1, 1, 0]
+
+
+SHARES = st.integers(0, 48).map(lambda number: number / 40)  # the marks and their calm shares among them
+
+
+@example(ats={20}, shares=[0.5, 0.5 * CALM_SHARE])  # just where it is left
+@given(ats=st.sets(st.integers(1, 40), max_size=5), shares=st.lists(SHARES, max_size=60))
+def test_the_step_is_the_highest_whose_mark_is_raised_whatever_came_before(ats, shares):
+    ladder = Ladder([Step(at / 40) for at in sorted(ats)])
+    marks = [Watermark(low=at / 40 * CALM_SHARE, high=at / 40) for at in sorted(ats)]
+    for share in shares:
+        raised = [number for number, mark in enumerate(marks, 1) if mark.see(share)]
+        assert ladder.see(share) == max(raised, default=0)
 
 
 def test_900_950_1000_contradicts_itself_and_is_resolved_with_an_explanation():

@@ -86,6 +86,42 @@ def test_streams_that_come_and_go_are_forgotten():
     assert len(lanes._lanes) <= 2 * STREAMS_MAX
 
 
+SHARES = {"b": StreamShare(weight=2.0), "c": StreamShare(protected=True), "d": StreamShare(0.5, True)}
+
+
+def loser(counts, stream, newest):
+    """The stream that must lose a frame, by the rule: the least protected, of these the longest for its weight."""
+    parts = {one: 1 / SHARES.get(one, StreamShare()).weight for one in counts}
+    guarded = {one: SHARES.get(one, StreamShare()).protected for one in counts}
+    able = {
+        one: count * parts[one] for one, count in counts.items() if count and guarded[one] <= guarded[stream]
+    }
+    if newest or counts[stream]:
+        able[stream] = (counts[stream] + 1) * parts[stream]
+    if not able:
+        return None
+    least = min(guarded[one] for one in able)
+    able = {one: length for one, length in able.items() if guarded[one] == least}
+    longest = max(able.values())
+    found = stream if able.get(stream) == longest else next(one for one in able if able[one] == longest)
+    return None if found == stream and newest else found
+
+
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=4, max_size=4),
+    stream=st.sampled_from("abcd"),
+    newest=st.booleans(),
+)
+def test_who_loses_a_frame_is_the_longest_line_for_its_weight_of_the_least_protected(counts, stream, newest):
+    lanes = filled(dict.fromkeys("abcd", 1), SHARES)
+    taken(lanes, 4)  # each stream has been seen, so that lines of one length stand in a known order
+    for name, count in zip("abcd", counts, strict=True):
+        for seq in range(count):
+            lanes.add(Ticket(name, seq, 0.0))
+    gone = lanes.shed(stream, newest=newest)
+    assert (gone and gone.stream) == loser(dict(zip("abcd", counts, strict=True)), stream, newest)
+
+
 STREAMS = st.sampled_from("abcd")
 ACTS = st.lists(
     st.tuples(st.sampled_from(["add", "next", "oldest", "newest", "clear"]), STREAMS), max_size=120

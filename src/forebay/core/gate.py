@@ -80,12 +80,12 @@ class Gate:
         if ticket.size_b > self._bytes_max:
             return _OUT[Reason.INVALID]
         level = self._level_for(ticket)
-        step = self._ladder.step(level)
-        if not self.lanes.wanted(ticket.stream, step.every):
+        if level and not self.lanes.wanted(ticket.stream, self._ladder.step(level).every):
             return _OUT[Reason.DECIMATED]
         let = self._through_door(ticket)
         if let.entered:
-            ticket.degraded = max(ticket.degraded, level)
+            if level:
+                ticket.degraded = max(ticket.degraded, level)
             self.lanes.add(ticket)
         return let
 

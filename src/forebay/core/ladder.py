@@ -28,24 +28,28 @@ NONE: Final = Step(0.0)
 class Ladder:
     """Which step a stage is on. A step is left when the depth has fallen to CALM_SHARE of where it began."""
 
-    __slots__ = ("_first", "_marks", "_raised", "steps")
+    __slots__ = ("_above", "_below", "_found", "_marks", "steps")
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self.steps = tuple(steps)
-        self._first = self.steps[0].at if self.steps else math.inf
-        self._raised = False
+        self._found = 0
         self._marks = [Watermark(low=step.at * CALM_SHARE, high=step.at) for step in self.steps]
+        self._look()
 
     def see(self, share: float) -> int:
         """Take in how full the stage is and return the step it is on now, 0 for none."""
-        if share < self._first and not self._raised:
-            return 0
-        found = 0
-        for number, mark in enumerate(self._marks, 1):
-            if mark.see(share):
-                found = number
-        self._raised = found > 0
-        return found
+        if not self._above < share < self._below:
+            self._found = 0
+            for number, mark in enumerate(self._marks, 1):
+                if mark.see(share):
+                    self._found = number
+            self._look()
+        return self._found
+
+    def _look(self) -> None:
+        """Note between which shares no mark moves: most frames change nothing, and need not ask each."""
+        self._above = max((mark.low for mark in self._marks if mark.raised), default=-math.inf)
+        self._below = min((mark.high for mark in self._marks if not mark.raised), default=math.inf)
 
     def step(self, number: int) -> Step:
         """Return a step by its number, the one that changes nothing for 0."""

@@ -38,12 +38,13 @@ class Ticket:
 
 
 class _Lane:
-    __slots__ = ("frames", "guarded", "listed", "offers", "part", "spent")
+    __slots__ = ("frames", "guarded", "length", "listed", "offers", "part", "spent")
 
     def __init__(self, share: StreamShare) -> None:
         self.guarded = share.protected
         self.part = 1.0 / share.weight  # what one turn, or one frame that waits, counts
         self.frames: deque[Ticket] = deque()
+        self.length = 0.0  # of its line, by weight
         self.spent = 0.0  # turns had, by weight, on the common scale
         self.listed = False  # in the heap
         self.offers = 0  # frames offered while one in so many is wanted
@@ -86,6 +87,7 @@ class Lanes:
         """Put a frame at the end of its stream's line."""
         lane = self._lane(ticket.stream)
         lane.frames.append(ticket)
+        lane.length = len(lane.frames) * lane.part
         self.depth += 1
         self.size_b += ticket.size_b
         if not lane.listed:
@@ -117,10 +119,13 @@ class Lanes:
         if not (newest or own.frames):  # nothing older of its own: any other's, but none better protected
             longest = 0.0
         for lane in self._lanes.values():
-            if lane.frames and lane is not own and lane.guarded <= guarded:
-                length = len(lane.frames) * lane.part
-                if lane.guarded < guarded or length > longest:
-                    victim, guarded, longest = lane, lane.guarded, length
+            # Asked of each stream for each frame into a full queue: what is nearly always false goes first.
+            # Its own line is never longer than `longest`, nor less guarded than itself.
+            if lane.length > longest:
+                if lane.guarded <= guarded:
+                    victim, guarded, longest = lane, lane.guarded, lane.length
+            elif guarded and lane.frames and not lane.guarded:
+                victim, guarded, longest = lane, False, lane.length
         if victim is own and (newest or not own.frames):
             return None
         return self._out(victim, newest=newest)
@@ -140,6 +145,7 @@ class Lanes:
 
     def _out(self, lane: _Lane, *, newest: bool) -> Ticket:
         ticket = lane.frames.pop() if newest else lane.frames.popleft()
+        lane.length = len(lane.frames) * lane.part
         self.depth -= 1
         self.size_b -= ticket.size_b
         return ticket
