@@ -1,6 +1,6 @@
 """Kill a process at every line of a move in turn, and print what is wrong with the accounts after each, as JSON.
 
-Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, evict, get, late, release or audit.
+Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, rest, evict, get, late, release or audit.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import numpy
 
 from forebay.streams import EmptyError, FrameQueue
 from forebay.streams.audit import audit
+from forebay.streams.ring import LULL_TAKES
 from forebay.streams.slab import DEADLINE
 
 FRAME = numpy.ones((8, 8), "uint8")
@@ -37,6 +38,23 @@ class Killer:
 
 def put(queue):
     return lambda: queue.put(FRAME)
+
+
+def rest(queue):
+    """A put that first lays freed slots to rest, which nobody needed for some time."""
+    for _ in range(3):
+        queue.put(FRAME)
+    for frame in [queue.get() for _ in range(3)]:
+        frame.release()
+    ring = queue._ring
+    ring._takes, ring._spare = LULL_TAKES - 1, 3
+    at_rest = ring.pipes.cold.depth()
+
+    def act():
+        queue.put(FRAME)
+        assert ring.pipes.cold.depth() == at_rest + 1
+
+    return act
 
 
 def get(queue):
@@ -75,7 +93,7 @@ def bury(queue):
     return lambda: audit(ring)
 
 
-MOVES = {"put": put, "evict": put, "get": get, "late": late, "release": release, "audit": bury}
+MOVES = {"put": put, "rest": rest, "evict": put, "get": get, "late": late, "release": release, "audit": bury}
 
 
 def die_at(queue, move, lines):

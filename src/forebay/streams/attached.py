@@ -9,6 +9,7 @@ from typing import Any
 
 from forebay.streams.asked import load_numpy
 from forebay.streams.channel import Pipe, Pipes
+from forebay.streams.eager import Eager
 from forebay.streams.machine import Place
 from forebay.streams.refusals import ClosedError
 from forebay.streams.ring import Ring
@@ -29,12 +30,14 @@ class Attached:
         self._words = slab.words
         self._views = Views(ring)
         self._writer = Writer(ring, self._numpy)
+        self._eager = Eager(slab)
         self._shape = slab.form.shape
         self._dtype = None if slab.form.dtype is None else self._numpy.dtype(slab.form.dtype)
         self._ndarray = self._numpy.ndarray
         self._offsets = [slab.offset(slot) for slot in range(slab.form.slots)]
         self._watch: Watch | None = None
         self._ready = False
+        self._mapped = True
         self._tries = 0
         self._looked_at = 0.0
         self._wake_below = slab.form.maxsize - slab.form.maxsize // 4
@@ -46,6 +49,9 @@ class Attached:
         if self._ring.closed:
             raise ClosedError(f"{self!r} is closed in this process")
         assert self._ring.seat >= 0
+        if not self._mapped:
+            self._ring.slab.populate()
+            self._mapped = True
         if self._watch is None and self._words[CREATOR] == os.getpid():
             self._watch = Watch(self._ring)
         self._ready = True
@@ -71,8 +77,9 @@ class Attached:
         self._ring.after_fork()
         self._views.after_fork()
         self._writer.after_fork()
+        self._eager = Eager(self._ring.slab)
         self._watch = None
-        self._ready = False
+        self._ready = self._mapped = False
 
 
 def _close_all(memory_fd: int, pipes: Pipes, lock: Any) -> None:

@@ -57,6 +57,13 @@ class Pipe:
         except BlockingIOError:
             return b""
 
+    def pour(self, into: "Pipe", most: int) -> int:
+        """Move entries, up to `most` and to a page, from the front to the end of another; return how many."""
+        entries = self.read(min(most, ATOMIC_ENTRIES))
+        if entries:
+            into.write(entries)
+        return len(entries) // ENTRY_BYTES
+
     def depth(self) -> int:
         """Return how many entries wait now."""
         fcntl.ioctl(self.fd, termios.FIONREAD, self._seen)

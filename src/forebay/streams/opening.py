@@ -4,9 +4,10 @@ import logging
 import os
 
 from forebay.clock import SystemClock
+from forebay.core.slots import UNCOUNTED
 from forebay.errors import UnsupportedError
 from forebay.streams.channel import Pipe, Pipes
-from forebay.streams.slab import ANCHOR, CREATOR, Form, Slab
+from forebay.streams.slab import ANCHOR, BELL, CREATOR, Form, Slab
 
 _log = logging.getLogger("forebay.streams")
 
@@ -35,6 +36,7 @@ def create(form: Form) -> tuple[Slab, Pipes]:
         _log.warning("frames are in %s: memfd is not to be had here (%s)", slab.place.kind, slab.place.why)
     slab.times[ANCHOR] = SystemClock().anchor
     slab.words[CREATOR] = os.getpid()
+    slab.words[BELL] = UNCOUNTED  # no frame's number
     for first in range(0, form.slots, 512):
         slots = range(first, min(first + 512, form.slots))
         cold.write(b"".join(slot.to_bytes(8, "little") for slot in slots))

@@ -17,7 +17,7 @@ from forebay.streams.frame import UNBOUNDED_S, Frame, read_form
 from forebay.streams.machine import check_system
 from forebay.streams.opening import create
 from forebay.streams.refusals import EmptyError, FullError
-from forebay.streams.slab import COUNTS, ENDED, WAITING
+from forebay.streams.slab import BELL, COUNTS, ENDED, WAITING
 from forebay.streams.watching import look
 from forebay.streams.writing import holders
 
@@ -183,9 +183,13 @@ class FrameQueue(Attached):
         if self._views.due:
             self._views.sweep()
         ends_at = UNBOUNDED_S if timeout is None else ring.clock.now() + max(0.0, timeout)
+        heard = False
         while True:
+            seen = self._words[BELL]  # before the pipe: what comes in after that has changed it
             slot = ring.take()
             if slot >= 0:
+                if heard:
+                    self._eager.paid()
                 if self._words[WAITING]:
                     self._wake_writers()
                 frame = Frame(self._views, slot, self._view(slot))
@@ -198,7 +202,8 @@ class FrameQueue(Attached):
             left_s = ends_at - ring.clock.now() if block else 0.0
             if left_s <= 0:
                 raise EmptyError("no frame waits" if not block else f"no frame came in {timeout} s")
-            if not _wait([*ring.pipes.work, ring.pipes.end], min(left_s, SLICE_S)):
+            heard = not heard and self._eager.hears(seen)
+            if not heard and not _wait([*ring.pipes.work, ring.pipes.end], min(left_s, SLICE_S)):
                 look(ring)
 
     def _wake_writers(self) -> None:

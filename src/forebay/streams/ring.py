@@ -15,7 +15,6 @@ from forebay.core.slots import (
     INNER_AT,
     SEAT_SHIFT,
     SERVED_AT,
-    STATE_MASK,
     UNCOUNTED,
     SlotState,
     slots_of,
@@ -26,6 +25,7 @@ from forebay.streams.seats import CLAIM_WAIT_MAX_S, AuditLock, claim, no_seat
 from forebay.streams.slab import (
     ACCEPTED,
     ANCHOR,
+    BELL,
     CAPTURED,
     COUNTER,
     COUNTS,
@@ -42,7 +42,8 @@ from forebay.streams.slab import (
     Slab,
 )
 
-HOT_BATCH: Final = 8  # freed slots that a writer looks at for the most recent one
+SPARE_KEEP: Final = 2  # freed slots that stay where the writer takes from, though it did without them
+LULL_TAKES: Final = 128  # how many slots are taken between two looks at how many it does without
 _SLOT_MASK: Final = 0xFFFFFFFF
 _FREE: Final = int(SlotState.FREE)
 _HELD: Final = int(SlotState.HELD)
@@ -71,6 +72,7 @@ class Ring:
         self._lock = threading.Lock()
         self._seat: int | None = None
         self._base = self._ops = self._mine = 0
+        self._takes = self._spare = 0  # slots taken; those freed that waited at the last look
 
     # ---- our seat ---------------------------------------------------------------------------------------
 
@@ -119,21 +121,25 @@ class Ring:
             return self._depth() + self.pending
 
     def take_free(self) -> int:
-        """Return the free slot that was used last, and so is warmest; -1 when none is free."""
+        """Return a free slot, of the few in use where one is free: those are warm; -1 when none is free.
+
+        So that few go round, freed slots wait apart from those at rest; the latter are taken only when there
+        is no other, and `_rest` sends back there what was not needed.
+        """
         words = self._words
         with self._lock:
             self._ops = ops = self._ops + 2
             words[self._base + OPS] = ops - 1
             try:
+                self._takes += 1
+                if not self._takes % LULL_TAKES:
+                    self._rest()
                 while True:
                     try:
-                        entry = os.read(self._free_slots.fd, HOT_BATCH * ENTRY_BYTES)
+                        entry = os.read(self._free_slots.fd, ENTRY_BYTES)
                     except BlockingIOError:
                         if not (entry := self.pipes.cold.read()):
                             return -1
-                    if len(entry) > ENTRY_BYTES:
-                        self.pipes.cold.write(entry[:-ENTRY_BYTES])
-                        entry = entry[-ENTRY_BYTES:]
                     number = int.from_bytes(entry, "little")
                     slot = number & _SLOT_MASK
                     row = self._row_of[slot]
@@ -142,6 +148,17 @@ class Ring:
                         return slot
             finally:
                 words[self._base + OPS] = ops
+
+    def _rest(self) -> None:
+        """Lay to rest the freed slots that nobody needed at this look and the one before.
+
+        In a critical section. A slot passes here once at most before its row changes, as `slots.strays` has
+        it: from rest it comes back only through a writer's hands.
+        """
+        before, self._spare = self._spare, self._free_slots.depth()
+        surplus = min(before, self._spare) - SPARE_KEEP
+        if surplus > 0:
+            self._spare -= self._free_slots.pour(self.pipes.cold, surplus)
 
     def _hold(self, row: int) -> None:
         self._words[row + ORDINAL] = UNCOUNTED
@@ -159,7 +176,7 @@ class Ring:
                 with self._lock:
                     row = self._row_of[slot]
                     self._count(row, COUNTS + INNER_AT[reason])
-                    self._words[row + GENERATION] = self._next_generation(row)
+                    self._words[row + GENERATION] = (self._words[row + GENERATION] + 1) & _SLOT_MASK
                     self._hold(row)
                 return slot
         return -1
@@ -182,7 +199,9 @@ class Ring:
             words[base + OPS] = ops - 1
             words[base + ACCEPTED] = accepted + 1
             words[row] = _QUEUED
-            done = self._work[priority].write((words[row + GENERATION] << 32 | slot).to_bytes(8, "little"))
+            number = words[row + GENERATION] << 32 | slot
+            done = self._work[priority].write(number.to_bytes(8, "little"))
+            words[BELL] = number  # after the write; a hint alone: the kernel wakes who waits at the pipe
             if not done:
                 words[row] = _TAKEN | self._mine
             words[base + OPS] = ops
@@ -284,35 +303,20 @@ class Ring:
         words[row] = _SETTLING | self._mine
         words[at] = count + 1
 
-    def _next_generation(self, row: int) -> int:
-        return (self._words[row + GENERATION] + 1) & _SLOT_MASK
-
     def _free(self, slot: int, row: int) -> None:
         words = self._words
-        words[row + GENERATION] = generation = self._next_generation(row)
+        words[row + GENERATION] = generation = (words[row + GENERATION] + 1) & _SLOT_MASK
         self._ops = ops = self._ops + 2
         words[self._base + OPS] = ops - 1
         words[row] = _FREE
         self._free_slots.write((generation << 32 | slot).to_bytes(8, "little"))
         words[self._base + OPS] = ops
 
-    # ---- looking ----------------------------------------------------------------------------------------
+    # ---- looking, and the end ---------------------------------------------------------------------------
 
     def free_slots(self) -> int:
         """Return how many slots wait in the pipes to be filled."""
         return self._free_slots.depth() + self.pipes.cold.depth()
-
-    def held_by_pid(self) -> dict[int, int]:
-        """Return how many frames each process has in its hands, lingering ones with them."""
-        held: dict[int, int] = {}
-        for row in self._row_of:
-            word = self._words[row]
-            if word & STATE_MASK in (_TAKEN, _LINGERING):
-                pid = self._words[self.slab.seat(word >> SEAT_SHIFT) + PID]
-                held[pid] = held.get(pid, 0) + 1
-        return held
-
-    # ---- the end ----------------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """Give our seat back, unless frames are in our hands: then it is ours until this process ends."""

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import Counter
 from typing import Any, Final
 
 from forebay.core.buffer import (
@@ -16,12 +17,13 @@ from forebay.core.buffer import (
     Refuse,
     instant,
 )
+from forebay.core.slots import SlotState, seat_of, state_of
 from forebay.errors import InvalidError, StreamEndedError
 from forebay.streams.asked import check_kind
 from forebay.streams.audit import audit
 from forebay.streams.frame import UNBOUNDED_S, write_form
 from forebay.streams.ring import Ring
-from forebay.streams.slab import DIMENSIONS_MAX, ENDED
+from forebay.streams.slab import DIMENSIONS_MAX, ENDED, PID
 
 AUDIT_EVERY_S: Final = 0.005  # at most, where no slot is free
 
@@ -192,8 +194,14 @@ class Writer:
 
 def holders(ring: Ring) -> str:
     """Return a sentence on which processes hold how many frames, for the error of a writer that waited."""
-    held = ring.held_by_pid()
+    words, slab = ring.slab.words, ring.slab
+    states = [words[row] for row in slab.rows]
+    held = Counter(
+        words[slab.seat(seat_of(word)) + PID]
+        for word in states
+        if state_of(word) in (SlotState.TAKEN, SlotState.LINGERING)
+    )
     if not held:
         return ""
     who = ", ".join(f"process {pid} {count}" for pid, count in sorted(held.items()))
-    return f"; readers hold {sum(held.values())} ({who}; this is process {os.getpid()})"
+    return f"; readers hold {held.total()} ({who}; this is process {os.getpid()})"
