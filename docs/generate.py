@@ -278,6 +278,7 @@ def engine_rows() -> list[tuple[str, list[str]]]:
     return [
         ("setting `broker`", [engine.url for engine in all_of]),
         ("to install", [f'`pip install "forebay[{e.extra}]"`' if e.extra else "nothing" for e in all_of]),
+        ("`forebay api` and `forebay work`", ["yes" if can.shared else "no" for can in served]),
         ("servers on one store", ["any number" if can.shared else "one" for can in served]),
         (
             "survives",

@@ -188,6 +188,11 @@ def process_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _OURS_ALONE}
 
 
+def app_named() -> str | None:
+    """Return the application that FOREBAY_APP names: for servers that are told nothing else."""
+    return os.environ.get("FOREBAY_APP") or None
+
+
 def load_settings(
     flags: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,

@@ -1,76 +1,73 @@
-"""The composition root: builds everything from Settings and runs it; the only one to name adapters."""
+"""The composition root: builds everything that a process is made of from Settings; names every adapter."""
 
 import asyncio
-import importlib
-import os
 import secrets
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-
 from forebay.blobs.assembly import open_keeper
 from forebay.blobs.keeper import Keeper
-from forebay.clock import SystemClock
-from forebay.config import Settings, data_directory, process_environment
+from forebay.config import Settings, data_directory
 from forebay.core.admission import AdmissionPolicy, Gate
 from forebay.core.budget import budgets_of
 from forebay.core.estimator import Estimator
 from forebay.core.retention import Retention
 from forebay.crons.runner import CronTerms, Runner
 from forebay.engines import open_engine
-from forebay.errors import AppError, ConfigError, ForebayError, StoreUnavailableError
+from forebay.errors import ForebayError, StoreUnavailableError
+from forebay.node.afar import Afar
 from forebay.node.contradictions import say_contradictions
-from forebay.node.describe import describe
 from forebay.node.frames import AppDescription
 from forebay.node.identity import package_version, worker_name
-from forebay.node.interpreter import settle_memory
+from forebay.node.neighbours import Neighbours, Recorded, told_of
 from forebay.node.node import Node, NodePlan
 from forebay.node.order import say_order
 from forebay.node.plan import plan_of, queue_bounds
+from forebay.node.roles import Role
 from forebay.observe.depths import Depths
 from forebay.observe.echo import Echo
 from forebay.observe.lanes import LaneMeters
-from forebay.observe.logs import Seldom, make_log
+from forebay.observe.logs import Seldom
 from forebay.observe.metrics import Exposition, Readers, Recent
 from forebay.observe.sampler import DepthSampler
-from forebay.observe.voice import Voice, banner
 from forebay.pipeline.board import Board
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
+from forebay.ports.nodes import nodes_of
 from forebay.server.asking import hosts_allowed
 from forebay.server.front import Front, Lifecycle
 from forebay.server.keyfile import KeysWatch
 from forebay.server.links import open_links
 from forebay.server.live import Hub
-from forebay.server.signals import Signals, in_time, leave_on_signals
+from forebay.server.signals import Signals
 from forebay.webhooks.build import open_sender, rules_of
 from forebay.webhooks.sender import Sender
 
 if TYPE_CHECKING:  # the door is half of all there is to import: see _describe
+    from forebay.server.asgi import Door
     from forebay.server.serve import Server
 
-DESCRIBE_HEAD_START_S = 0.02  # for the start of its process
 LAST_TRIES_S = 5.0  # for callbacks on their way; what is cut is sent by the next start
 LAST_ANSWERS_S = 0.3  # for answers on their way when the grace is used up
 
-EXIT_USAGE, EXIT_CANNOT_START, EXIT_BROKEN = 2, 3, 4
-
-
-def serve(target: str, settings: Settings) -> int:
-    """Serve an application until a signal: API, embedded store and workers in one process.
-
-    Returns the exit code: 0 after a drain, 3 when it cannot start, 4 when the store broke. A second
-    SIGTERM, SIGINT or SIGHUP during the drain makes it immediate.
-    """
-    return uvloop.run(_serve(target, settings))
+EXIT_BROKEN = 4
 
 
 class System:
     """Engine, node and door of one process, built together."""
 
-    def __init__(self, description: AppDescription, settings: Settings, *, clock: Clock, log: Any) -> None:
+    def __init__(
+        self,
+        description: AppDescription,
+        settings: Settings,
+        *,
+        clock: Clock,
+        log: Any,
+        role: Role = Role.SERVE,
+    ) -> None:
+        self.role = role
+        self.name = worker_name()
         self.settings = settings
         self.clock = clock
         self.log = log
@@ -82,22 +79,36 @@ class System:
         self.lifecycle = Lifecycle()
         self.keys = KeysWatch(settings, log=log, clock=clock)
         self.hub = Hub(now=clock.now, epoch=secrets.token_hex(4))
-        self.estimators = {name: Estimator.of(task) for name, task in self.tasks.items()}
+        self.estimators: dict[str, Estimator] = {name: Recorded.of(task) for name, task in self.tasks.items()}
         self.recent = Recent.of(self.tasks)
         self.bounds = queue_bounds(description.tasks, settings)
         self.blobs: Keeper
         self.broker: Broker
-        self.node: Node
+        self.node: Node | Afar
+        self.neighbours: Neighbours
         self.depths: Depths
         self.sampler: DepthSampler
         self.sender: Sender
         self.crons: Runner
-        self.server: Server
+        self.door: Door
+        self.server: Server | None = None  # none under an ASGI server of somebody else's
 
     async def start(self) -> None:
         """Open the store, begin the node, listen."""
-        from forebay.server.asgi import make_app
+        await self.open()
         from forebay.server.serve import server_for
+
+        try:
+            self.server = server_for(self.door, self.settings, works_only=not self.role.answers)
+            await self.server.start()
+        except BaseException:
+            await self.broker.close()
+            raise
+        await self.begin()
+
+    async def open(self) -> None:
+        """Open the store and build the door, behind which nothing happens yet."""
+        from forebay.server.asgi import make_app
 
         self.broker = await open_engine(self.settings, self.clock, on_broken=self._broken, on_gone=self._gone)
         if self.settings.broker is not None and not self.broker.capabilities.durable:
@@ -106,42 +117,31 @@ class System:
         try:
             self.blobs = open_keeper(self.settings, self.broker, self.clock, on_failure=self._failed)
             meters = self._meters()
-            self.node = Node(
-                await self._plan(),
-                broker=self.broker,
-                clock=self.clock,
-                worker=worker_name(),
-                estimators=self.estimators,
-                facts=LaneMeters(meters, self.seldom),
-                on_failure=self._failed,
-                on_broken=self._broken,
-                on_restart=lambda lane, reason, facts: self._restarted(meters, lane, reason, facts),
-                on_output=Echo(self.log, now=self.clock.now).line,
-                feed=self.hub,
-            )
+            self.node = await self._node(meters)
+            self.neighbours = self._neighbours()
             self.depths = Depths(self.broker, self.tasks, self.clock)
             self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
             self.sender = self._sender(meters)
             self.crons = self._runner(meters)
-            self.server = server_for(make_app(self._front(meters)), self.settings)
-            await self.server.start()
+            self.door = make_app(self._front(meters))
         except BaseException:
             await self.broker.close()
             raise
-        for begin in (
-            self.node.start,
-            self.depths.start,
-            self.sampler.start,
-            self.sender.start,
-            self.crons.start,
-        ):
+
+    async def begin(self) -> None:
+        """Begin to work."""
+        for begin in (self.node.start, self.depths.start, self.sampler.start):
             begin()
+        if self.role.answers:
+            self.sender.start()
+            self.crons.start()
+        await self.neighbours.start()
         self.keys.start(self.broker)
         self.blobs.start()
 
     async def drain(self) -> None:
         """Take nothing new, let what runs finish within the grace, hand the rest back, close everything."""
-        self.server.begin_drain()
+        self.lifecycle.begin_drain()
         self.keys.stop()
         await self.crons.close()
         ends_at = self.clock.now() + self.settings.grace
@@ -150,20 +150,22 @@ class System:
         await self.sampler.close()
         await self.depths.close()
         await self.node.close()
+        await self.neighbours.close()
         left_s = 0.0 if self.signals.hurry.is_set() else ends_at - self.clock.now()
         await self.sender.close(within_s=min(left_s, LAST_TRIES_S))
         await self.blobs.close()
-        await self._stop_server(ends_at - self.clock.now())
+        if self.server is not None:
+            await self._stop_server(self.server, ends_at - self.clock.now())
         await self.broker.close()
 
-    async def _stop_server(self, left_s: float) -> None:
+    async def _stop_server(self, server: "Server", left_s: float) -> None:
         """Let the last answers out in what is left of the grace; a second signal ends that too."""
-        stopping = asyncio.ensure_future(self.server.stop(within_s=max(left_s, LAST_ANSWERS_S)))
+        stopping = asyncio.ensure_future(server.stop(within_s=max(left_s, LAST_ANSWERS_S)))
         hurry = asyncio.ensure_future(self.signals.hurry.wait())
         await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not stopping.done():
-            await self.server.stop(within_s=LAST_ANSWERS_S)
+            await server.stop(within_s=LAST_ANSWERS_S)
         await stopping
 
     def _meters(self) -> Exposition:
@@ -174,10 +176,44 @@ class System:
             coverages=lambda: {name: one.coverage.shares() for name, one in self.estimators.items()},
             recent=self.recent,
             bounds_of=self.bounds,
-            workers=lambda: self.node.workers(),
+            workers=lambda: self.node.workers(),  # those of others are scraped where they are
             readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
             blobs=lambda: self.blobs.counts(),
             quarantined=lambda: self.broker.quarantine.counts(),
+        )
+
+    async def _node(self, meters: Exposition) -> "Node | Afar":
+        if not self.role.works:
+            return Afar(
+                self.broker,
+                self.clock,
+                estimators=self.estimators,
+                on_failure=self._failed,
+                on_foretold=lambda task, error_s: meters.for_task(task).eta_error_s.observe(abs(error_s)),
+            )
+        return Node(
+            await self._plan(),
+            broker=self.broker,
+            clock=self.clock,
+            worker=self.name,
+            estimators=self.estimators,
+            facts=LaneMeters(meters, self.seldom),
+            on_failure=self._failed,
+            on_broken=self._broken,
+            on_restart=lambda lane, reason, facts: self._restarted(meters, lane, reason, facts),
+            on_output=Echo(self.log, now=self.clock.now).line,
+            feed=self.hub,
+        )
+
+    def _neighbours(self) -> Neighbours:
+        node = self.node
+        return Neighbours(
+            nodes_of(self.broker),
+            self.clock,
+            name=self.name,
+            describe=partial(told_of, node, self.estimators) if isinstance(node, Node) else None,
+            on_failure=self._failed,
+            on_heard=node.heard if isinstance(node, Afar) else None,
         )
 
     async def _plan(self) -> NodePlan:
@@ -223,7 +259,8 @@ class System:
             node=self.node,
             requests=self.node.requests,
             blobs=self.blobs,
-            sender=self.sender,
+            neighbours=self.neighbours,
+            sender=self.sender if self.role.answers else None,
             crons=self.crons,
             board=Board(data_directory(self.settings)),
             links=open_links(self.settings),
@@ -253,57 +290,7 @@ class System:
 
     def _restarted(self, meters: Exposition, lane: str, reason: str, facts: Mapping[str, object]) -> None:
         self.log.warning("child_restarted", lane=lane, reason=reason, **facts)
+        assert isinstance(self.node, Node)
         served = self.node.supervisors[lane].lane.specs
         for name in served:
             meters.for_task(name).restarted(reason)
-
-
-async def _serve(target: str, settings: Settings) -> int:
-    leave_on_signals()
-    clock = SystemClock()
-    log = make_log(now=clock.now, form=settings.log_format, level=settings.log_level)
-    voice = Voice(settings.log_format, now=clock.now)
-    try:
-        description = await _describe(target)
-        if not description.tasks:
-            raise AppError(f"{target}: the application has no tasks")
-        system = System(description, settings, clock=clock, log=log)
-        system.signals.install()
-        await system.start()
-    except ForebayError as error:
-        voice.say(f"forebay: {error}", "cannot_start", code=error.code, error=str(error))
-        return EXIT_USAGE if isinstance(error, ConfigError | AppError) else EXIT_CANNOT_START
-    settle_memory()
-    facts = _facts(system)
-    voice.say(banner(facts), "serving", **facts)
-    await system.signals.drain.wait()
-    if not system.signals.code:
-        text = f"forebay: draining, up to {settings.grace:g} s; a second signal ends it at once"
-        voice.say(text, "draining", grace_s=settings.grace)
-    limit_s = settings.grace + 30.0
-    if not await in_time(system.drain(), limit_s=limit_s):
-        text = "forebay: the drain did not end in time; leaving. What ran will be handed out again"
-        voice.say(text, "drain_cut", limit_s=limit_s)
-    return system.signals.code
-
-
-async def _describe(target: str) -> AppDescription:
-    """Describe the application in its process, and import the door here meanwhile: a restart is shorter."""
-    describing = asyncio.ensure_future(describe(target, env=process_environment()))
-    await asyncio.wait({describing}, timeout=DESCRIBE_HEAD_START_S)
-    for module in ("forebay.server.asgi", "forebay.server.serve"):
-        importlib.import_module(module)
-    return await describing
-
-
-def _facts(system: System) -> dict[str, object]:
-    admin = system.server.beside
-    return {
-        "version": package_version(),
-        "url": system.server.url,
-        **({} if admin is None else {"admin_url": admin.url}),
-        "tasks": list(system.tasks),
-        "replicas": sum(len(supervisor.slots) for supervisor in system.node.supervisors.values()),
-        "data": str(system.settings.data),
-        "pid": os.getpid(),
-    }

@@ -45,12 +45,23 @@ class Served:
     """One server in a directory of its own. Use as a context manager: nothing outlives it."""
 
     def __init__(
-        self, directory, app="basic.py", *, workers=2, env=None, data="data", port=0, off=None, under=()
+        self,
+        directory,
+        app="basic.py",
+        *,
+        workers=2,
+        env=None,
+        data="data",
+        port=0,
+        off=None,
+        under=(),
+        verb="serve",
     ):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.app = APPS / app
         self.workers = workers
+        self.verb = verb  # serve, api or work
         self.extra = dict(env or {})
         self.data = data
         self.asked_port = port
@@ -99,12 +110,13 @@ class Served:
             *self.under,
             sys.executable,
             *program,
-            "serve",
+            self.verb,
             str(self.app),
             "--port",
             str(self.asked_port),
         ]
-        command += ["--data", self.data, "--workers", str(self.workers)]
+        command += ["--data", self.data]
+        command += [] if self.verb == "api" else ["--workers", str(self.workers)]
         self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(

@@ -73,7 +73,7 @@ def test_two_real_listeners_stop_together():
     async def run():
         front = apart(None)
         async with serving(front) as (port, server):
-            server.beside = Server(server._door, host="127.0.0.1", port=0, admin=True)
+            server.beside = Server(server._door, host="127.0.0.1", port=0, app=AdminDoor(server._door))
             admin_port = await server.beside.start()
             async with httpx.AsyncClient() as client:
                 assert (await client.get(f"http://127.0.0.1:{port}/metrics")).status_code == 404

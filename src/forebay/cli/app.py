@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from forebay.cli import (
+    apart,
     blobs,
     conform,
     crons,
@@ -118,6 +119,8 @@ def _build() -> typer.Typer:
     root = _group("")
     root.callback()(_root)
     root.command("serve", cls=Command, rich_help_panel=RUN)(serve.serve)
+    root.command("api", cls=Command, rich_help_panel=RUN)(apart.api)
+    root.command("work", cls=Command, rich_help_panel=RUN)(apart.work)
     root.command("stream", cls=Command, rich_help_panel=RUN)(stream.stream)
     root.command("conform", cls=Command, rich_help_panel=PLAN)(conform.conform)
     root.command("submit", cls=Command, rich_help_panel=WORK)(submit.submit)

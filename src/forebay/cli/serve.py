@@ -63,7 +63,7 @@ def serve(
             "log_format": "json" if json_ else None,
         }
     )
-    from forebay import wiring
+    from forebay import running
 
-    code: int = wiring.serve(target, settings)
+    code: int = running.serve(target, settings)
     return code

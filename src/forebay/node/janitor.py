@@ -28,11 +28,13 @@ class Janitor:
         *,
         on_failure: Callable[[str, BaseException], None] | None = None,
         on_expired: Callable[[Sequence[str]], None] | None = None,
+        every_s: float = SWEEP_S,
     ) -> None:
         self._broker = broker
         self._clock = clock
         self._on_failure = on_failure
         self._on_expired = on_expired
+        self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
         self._purged_at = clock.now()
         self.swept_at = clock.now()  # when a sweep last worked: a stalled janitor is a stalled queue
@@ -69,7 +71,7 @@ class Janitor:
 
     async def _run(self) -> None:
         while True:
-            wait_s = SWEEP_S
+            wait_s = self._every_s
             try:
                 if await self.tick():
                     wait_s = 0.0

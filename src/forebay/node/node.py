@@ -84,6 +84,7 @@ class Node:
         self._unsubscribe: list[Callable[[], None]] = []
         self._numbers = 0
         self._lanes: dict[str, Lane] = {}  # by task
+        self._lane_names: dict[str, str] = {}
         self.requests = Desk(self._lanes, self._instead)
         self._hosts: dict[str, Lane] = {}  # by task: where its jobs are run while its breaker is open
         self._breakers = {
@@ -171,6 +172,11 @@ class Node:
         seen = BreakerSeen(breaker.state(now=now).value, breaker.trips, breaker.open_until, breaker.reason)
         return seen.shown(task, now=now)
 
+    def ready(self, task: str) -> int:
+        """Return how many replicas serve a task now."""
+        slots = self.supervisors[self._lane_names[task]].slots
+        return sum(slot.state == "ready" for slot in slots)
+
     def level(self, task: str) -> int:
         """Return which variant of a task runs ordinary work now, 0 is the task itself."""
         return self._lanes[task].dispatcher.hand.tasks[task].level_of(PRIORITY_NORMAL)
@@ -198,6 +204,7 @@ class Node:
         self.supervisors[name] = self._supervisor(name, lane, specs)
         for spec in specs:
             self._lanes[spec.name] = lane
+            self._lane_names[spec.name] = name
         for guest, _ in guests:
             self._hosts[guest.name] = lane
 
@@ -253,6 +260,7 @@ class Node:
             state = "unresponsive"
         return {
             "worker": slot.name,
+            "node": self.worker,
             "task": lane,
             "device": slot.device if slot.gpu is None else f"cuda:{slot.gpu}",
             "state": state,

@@ -45,6 +45,7 @@ _BLOB = "/v1/blobs/"
 _DELIVERIES = "/deliveries"  # below a job and not hot; no job id holds it
 _LINK = "/link"  # what ends so makes a link, and is not hot either
 _CANCEL = "/v1/jobs/cancel"  # nor is this, of many
+_OF_WORKERS = frozenset({"/healthz", "/readyz", "/metrics", "/v1/workers"})
 _NOTHING: frozenset[str] = frozenset()
 _BELOW = frozenset({"result", "events"})  # what one job has below it
 _NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson"})
@@ -222,6 +223,20 @@ class AdminDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        await self._door({**scope, ADMIN_PLANE: True}, receive, send)
+
+
+class WorkDoor:
+    """The same door of a process that only works: how it is, what it measured, and nothing else."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and scope["path"] not in _OF_WORKERS:
+            await answer_problem(send, NotFoundError("this process only works: ask `forebay api`"))
+            return
         await self._door({**scope, ADMIN_PLANE: True}, receive, send)
 
 

@@ -49,6 +49,14 @@ class NodeView(Protocol):
         ...
 
 
+class NeighboursView(Protocol):
+    """What the door may ask about the nodes of other processes on the same engine."""
+
+    def workers(self) -> Sequence[Mapping[str, object]]:
+        """Return one record per replica of theirs, like those of NodeView."""
+        ...
+
+
 class StreamBoard(Protocol):
     """What the door may ask about pipelines of frames, which run in processes of their own."""
 
@@ -189,6 +197,7 @@ class Front:
     meters: Meters
     log: Log
     node: NodeView | None = None
+    neighbours: NeighboursView | None = None
     requests: Requests | None = None  # of the node in this process
     blobs: Keeper | None = None
     sender: SenderView | None = None

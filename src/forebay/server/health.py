@@ -47,9 +47,9 @@ class Health:
         return Response(text, 200, {"cache-control": "no-store"}, kind)
 
     async def workers(self, _: Request) -> Response:
-        """Answer every replica of the node in this process."""
-        node = self._front.node
-        items = [] if node is None else [_shown(worker) for worker in node.workers()]
+        """Answer every replica of the node in this process, and of the nodes that share its engine."""
+        sides = (self._front.node, self._front.neighbours)
+        items = [_shown(worker) for side in sides if side is not None for worker in side.workers()]
         return json_response({"items": items, "next_cursor": None})
 
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from forebay.config import Settings
 from forebay.errors import UnreachableError
-from forebay.server.asgi import AdminDoor, Door
+from forebay.server.asgi import AdminDoor, Door, WorkDoor
 from forebay.server.guard import GuardedProtocol, watch
 
 BACKLOG = 4_096
@@ -49,11 +49,17 @@ class Server:
     """One listening HTTP server in the running loop."""
 
     def __init__(
-        self, door: Door, *, host: str, port: int, admin: bool = False, beside: "Server | None" = None
+        self,
+        door: Door,
+        *,
+        host: str,
+        port: int,
+        app: AdminDoor | WorkDoor | None = None,
+        beside: "Server | None" = None,
     ) -> None:
         self._door = door
         self.beside = beside  # the admin listener, which starts and stops with this one
-        self._app = AdminDoor(door) if admin else door
+        self._app = app or door  # how the door shows itself on this listener
         self._host = host
         self._port = port
         self._listeners: list[socket.socket] = []
@@ -78,7 +84,7 @@ class Server:
         self._port = port = _port(listeners[0])
         config = uvicorn.Config(
             self._app,
-            http=GuardedProtocol if isinstance(self._app, AdminDoor) else _with_hatch(self._door),
+            http=_with_hatch(self._door) if self._app is self._door else GuardedProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -145,11 +151,16 @@ class Server:
             )
 
 
-def server_for(door: Door, settings: Settings) -> Server:
-    """Return the server of a door, with an admin listener beside it where the settings ask for one."""
+def server_for(door: Door, settings: Settings, *, works_only: bool = False) -> Server:
+    """Return the server of a door, with an admin listener beside it where the settings ask for one.
+
+    `works_only`: it answers those who look after it and takes no work.
+    """
+    if works_only:
+        return Server(door, host=settings.host, port=settings.port, app=WorkDoor(door))
     admin = None
     if settings.admin_port is not None:
-        admin = Server(door, host=settings.admin_host, port=settings.admin_port, admin=True)
+        admin = Server(door, host=settings.admin_host, port=settings.admin_port, app=AdminDoor(door))
     return Server(door, host=settings.host, port=settings.port, beside=admin)
 
 

@@ -231,10 +231,11 @@ class WorkerView(msgspec.Struct):
     last_crash: Any
     breakers: list[BreakerView]
     started_at: str | None
+    node: str | None = None  # the process that holds it: another name after each start
 
 
 class WorkerList(msgspec.Struct):
-    """All replicas of this node."""
+    """All replicas of this node; on an engine that is shared, those of every node on it."""
 
     items: list[WorkerView]
     next_cursor: str | None = None

@@ -21,6 +21,7 @@ from forebay.brokers.postgres.grants import Grants
 from forebay.brokers.postgres.ids import IdMint
 from forebay.brokers.postgres.intake import Intake
 from forebay.brokers.postgres.news import News
+from forebay.brokers.postgres.nodes import PostgresNodes
 from forebay.brokers.postgres.opening import prepare
 from forebay.brokers.postgres.outbox import PostgresOutbox
 from forebay.brokers.postgres.reads import Reads
@@ -87,6 +88,7 @@ class PostgresBroker:
         self.outbox = PostgresOutbox(self._write, self._store, self._knows, self._bells.on_owed)
         self.crons = PostgresCrons(self._write, self._store, self._intake, address.schema)
         self.quarantine = PostgresQuarantine(self._deadly, self._write, self._store.seen_at)
+        self.nodes = PostgresNodes(self._store)
         self._wire = Wire(self._connections, self._heard)
         self._upkeep = Upkeep(self._store, self._committer, self._deadly, self.outbox, self._bells.tell)
         self._closed = False
