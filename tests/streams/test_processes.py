@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -11,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from forebay.streams import FrameQueue
+from forebay.streams.audit import _quiet as quiet
+from forebay.streams.machine import started_at
+from forebay.streams.seats import living
+from forebay.streams.slab import OPS
 from tests.streams import peers
-from tests.streams.queues import SHAPE, frame_of, settled, values
+from tests.streams.queues import SHAPE, frame_of, settled, unwatched, values
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -67,13 +72,14 @@ def test_what_a_killed_reader_held_comes_back_by_itself(make, way):
     assert told.recv() == 2
     reader.join(WAIT_MAX_S)
     assert reader.exitcode == -signal.SIGKILL
-    until(lambda: q.counts().dropped["lost"] == 2, WAIT_MAX_S, "the creator's watch counts them")
+    until(lambda: q.slots_free() == q.slots - 1, WAIT_MAX_S, "the creator's watch gives them back")
+    assert q.dropped == {"lost": 2}
     assert values(q, 1) == [2]
     assert (settled(q.counts()), q.slots_free()) == (0, q.slots)
 
 
 def test_a_writer_that_finds_no_slot_gets_back_what_the_dead_had(make):
-    q = make(2, held_max=1, policy="drop_newest")
+    q = unwatched(make(2, held_max=1, policy="drop_newest"))
     told, tell = multiprocessing.get_context("fork").Pipe(duplex=False)
     while q.slots_free():
         q.put(frame_of())
@@ -85,7 +91,7 @@ def test_a_writer_that_finds_no_slot_gets_back_what_the_dead_had(make):
 
 
 def test_a_dead_reader_that_nobody_has_reaped_holds_nothing(make):
-    q = make(4, held_max=2)
+    q = unwatched(make(4, held_max=2))
     q.put(frame_of())
     pid = os.fork()
     if pid == 0:
@@ -97,6 +103,56 @@ def test_a_dead_reader_that_nobody_has_reaped_holds_nothing(make):
         assert q.dropped == {"lost": 1}
     finally:
         os.waitpid(pid, 0)
+
+
+def test_an_audit_waits_for_who_is_inside_a_move_until_it_dies(make):
+    q = unwatched(make(4))
+    inside, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        q.put(frame_of())
+        q._ring.slab.words[q._ring._base + OPS] += 1
+        os.write(tell, b".")
+        signal.pause()
+    try:
+        os.read(inside, 1)
+        alive, dead = living(q._ring.slab)
+        assert (len(alive), dead) == (2, [])
+        assert not quiet(q._ring, alive)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(inside)
+        os.close(tell)
+    assert quiet(q._ring, alive)
+
+
+ONE_THREAD_ENDS = {
+    "x86_64": 60,
+    "aarch64": 93,
+}  # the system call exit: of one thread, where exit_group is of all
+FIRST_THREAD_ENDS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+print("up", flush=True)
+ctypes.CDLL(None).syscall({call})
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_not_dead():
+    code = FIRST_THREAD_ENDS.format(call=ONE_THREAD_ENDS[platform.machine()])
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "up\n"
+            of_stat = Path(f"/proc/{process.pid}/stat")
+            until(lambda: ") Z " in of_stat.read_text(), WAIT_MAX_S, "it looks like a dead one")
+            assert started_at(process.pid) is not None
+            process.kill()  # and now its other thread ends too
+            until(lambda: started_at(process.pid) is None, WAIT_MAX_S, "it is dead")
+        finally:
+            process.kill()
 
 
 def test_a_frame_in_another_process_is_not_written_over(make):

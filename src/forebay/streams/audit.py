@@ -22,6 +22,7 @@ from forebay.streams.slab import ACCEPTED, COUNTER, GENERATION, OPS, ORDINAL, PI
 
 GRACE_MAX_S: Final = 0.05  # how long an audit waits for living processes to leave their critical sections
 _LOOK_EVERY_S: Final = 0.0005
+_LOOKS_A_ROLL_CALL: Final = 10  # among so many looks at the living, one whether they live
 _SLOT_MASK: Final = 0xFFFFFFFF
 
 
@@ -62,6 +63,8 @@ def _finish(ring: Ring, slot: int) -> None:
     elif state == SlotState.TAKEN or (
         state == SlotState.HELD and ordinal != UNCOUNTED and ordinal < words[base + ACCEPTED]
     ):
+        # Ours to count from here on: to count overwrites the ordinal, and we may die before it is done.
+        words[row + STATE] += SlotState.TAKEN - state
         ring.count_lost(row)
     _release(ring, slot, row)
 
@@ -96,13 +99,18 @@ def _look(ring: Ring) -> Snapshot:
 
 
 def _quiet(ring: Ring, alive: list[int]) -> bool:
-    """Return whether, within the grace, every living process was seen outside its critical sections."""
-    words, pause = ring.slab.words, threading.Event()
-    at = [ring.slab.seat(seat) + OPS for seat in alive]
-    then = [words[one] for one in at]
-    for _ in range(int(GRACE_MAX_S / _LOOK_EVERY_S)):
-        if moved_on(then, [words[one] for one in at]):
+    """Return whether, within the grace, every living process was seen outside its critical sections.
+
+    One that dies inside of one moves nothing any more, and is waited for no longer.
+    """
+    words, slab, pause = ring.slab.words, ring.slab, threading.Event()
+    then = {seat: words[slab.seat(seat) + OPS] for seat in alive}
+    for look in range(int(GRACE_MAX_S / _LOOK_EVERY_S)):
+        if moved_on(list(then.values()), [words[slab.seat(seat) + OPS] for seat in then]):
             return True
+        if look % _LOOKS_A_ROLL_CALL == 0:
+            for seat in living(slab)[1]:
+                then.pop(seat, None)
         pause.wait(_LOOK_EVERY_S)
     return False
 

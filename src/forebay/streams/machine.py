@@ -111,10 +111,11 @@ _OPENERS: Final[dict[str, Callable[[], int]]] = {
 def started_at(pid: int) -> int | None:
     """Return when a process started, in ticks since boot, which tells it from a later one of that number.
 
-    None when there is none, or it has ended and only waits to be reaped.
+    None when there is none, or it has ended and only waits to be reaped. One whose first thread alone ended
+    looks the same but for the number of its threads: the others go on.
     """
     fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    if len(fields) < 20 or fields[0] in {"Z", "X", "x"}:
+    if len(fields) < 20 or (fields[0] in {"Z", "X", "x"} and int(fields[17]) <= 1):
         return None
     return int(fields[19])
 

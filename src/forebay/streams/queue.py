@@ -17,6 +17,7 @@ from forebay.streams.frame import UNBOUNDED_S, Frame, read_form
 from forebay.streams.machine import check_system
 from forebay.streams.opening import create
 from forebay.streams.refusals import EmptyError, FullError
+from forebay.streams.seats import CLAIM_WAIT_MAX_S
 from forebay.streams.slab import BELL, COUNTS, ENDED, WAITING
 from forebay.streams.watching import look
 from forebay.streams.writing import holders
@@ -271,12 +272,13 @@ class FrameQueue(Attached):
         return self.qsize() >= self._form.maxsize
 
     def audit(self) -> int:
-        """Give back now what dead processes left, and return how many slots that were.
+        """Give back now what dead processes left, and return how many slots that were. Waits at most 5 s for
+        another audit; 0 then too.
 
         Done by itself too: by the creator on a timer, by writers that find no slot, by readers that wait.
         """
         self._open()
-        return audit(self._ring, wait_max_s=1.0)
+        return audit(self._ring, wait_max_s=CLAIM_WAIT_MAX_S)
 
     # ---- the end ----------------------------------------------------------------------------------------
 
