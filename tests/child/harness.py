@@ -11,7 +11,7 @@ from forebay.node.death import Death
 from forebay.node.frames import Checkpoints, ItemResult, RunItem
 from forebay.node.replica import Replica, ReplicaSpec
 
-WAIT_MAX_S = 30.0
+WAIT_MAX_S = 50.0
 HEAD = """import os, sys, time, asyncio, signal, ctypes
 import forebay
 from forebay import Context, Failed, Retry

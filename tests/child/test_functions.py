@@ -462,18 +462,23 @@ def test_a_pool_child_serves_all_plain_functions(tmp_path):
 
 
 def test_stop_finishes_what_runs_and_returns_the_rest(tmp_path):
-    source = """
+    go = tmp_path / "it may end"
+    source = f"""
     @app.task()
     def f(x, context):
         context.progress(0.1)
-        time.sleep(0.2)
+        while not os.path.exists({str(go)!r}):
+            time.sleep(0.005)
         return x
     """
 
     async def doing(replica, watcher):
         replica.run(1, "f", items(1, 2, 3), singles=True)
         await watcher.until(lambda: watcher.reports)
-        death = await asyncio.wait_for(replica.stop(10), 10)
+        stopping = asyncio.ensure_future(replica.stop(30))
+        await watcher.until(lambda: watcher.returned)
+        go.touch()
+        death = await asyncio.wait_for(stopping, 30)
         assert death.code == "stopped"
 
     seen = in_child(tmp_path, source, doing, "f")

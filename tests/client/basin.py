@@ -37,7 +37,7 @@ class Basin:
         ready = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(ready,), daemon=True)
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(30)
         return self
 
     def __exit__(self, *exc):
@@ -47,7 +47,7 @@ class Basin:
         """End it; connections are cut."""
         with contextlib.suppress(RuntimeError):  # it has ended
             self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
     @property

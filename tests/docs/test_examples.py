@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +16,7 @@ import forebay
 from forebay.config import load_settings
 from forebay.node.describe import describe_app
 from forebay.secret import new_secret
+from tests.ports import free_port
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -141,9 +141,7 @@ def tasks_served(tmp_path, tasks_file):
 
 
 def serving(tmp_path, app):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = (tmp_path / "log").open("wb")
     server = subprocess.Popen(
         [sys.executable, "-m", "forebay", "serve", app, "--port", str(port), "--workers", "1"],
@@ -286,9 +284,7 @@ def test_the_receiver_of_the_page_on_webhooks_verifies_what_a_server_sends(tmp_p
     (tmp_path / "shout.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.setenv("FOREBAY_WEBHOOK_SECRET", new_secret())
     monkeypatch.setenv("FOREBAY_WEBHOOKS_ALLOW_PRIVATE", "true")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     said = tmp_path / "said"
     with said.open("wb") as out:
         receiver = subprocess.Popen(

@@ -20,6 +20,7 @@ from tests.waiting import until
 
 APPS = Path(__file__).parent / "apps"
 START_MAX_S = 45.0  # the machine may be busy
+WAIT_MAX_S = 45.0  # for whatever a test waits for and does not time
 MARK = "E2E_MARK"  # in the environment of everything a server starts
 SHORT = {"FOREBAY_LEASE": "2s", "FOREBAY_HEARTBEAT": "0.5s"}
 FINAL = {"COMPLETED", "FAILED", "CANCELLED", "EXPIRED"}
@@ -162,7 +163,7 @@ class Served:
             self.process.kill()
             self.process.wait(10)
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.living(), 2.0, "children gone")
+            until(lambda: not self.living(), 20.0, "children gone")
 
     def living(self):
         """Return the pids of everything alive that this server started, itself included."""
@@ -183,11 +184,11 @@ class Served:
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def connect(self, timeout=15.0):
+    def connect(self, timeout=WAIT_MAX_S):
         """Return a connection of its own."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers=None, *, timeout=15.0):
+    def ask(self, method, path, body=None, headers=None, *, timeout=WAIT_MAX_S):
         """One request on a connection of its own. Raises OSError or http.client.HTTPException."""
         with contextlib.closing(self.connect(timeout)) as connection:
             return ask_on(connection, method, path, body, headers)
@@ -203,7 +204,7 @@ class Served:
         if wait is not None:
             headers["Prefer"] = f"wait={wait}"
         body = {"task": task, "payload": payload, **fields}
-        answer = self.ask("POST", "/v1/jobs", body, headers, timeout=(wait or 0) + 15.0)
+        answer = self.ask("POST", "/v1/jobs", body, headers, timeout=(wait or 0) + WAIT_MAX_S)
         assert answer.status in expect, answer
         return answer.json
 
@@ -225,7 +226,7 @@ class Served:
         assert answer.status == 200, answer
         return answer.json
 
-    def final(self, job_id, max_s=20.0):
+    def final(self, job_id, max_s=WAIT_MAX_S):
         """Wait until the job is final; return its record."""
         return until(lambda: _if_final(self.job(job_id)), max_s, f"job {job_id} final")
 
@@ -246,7 +247,7 @@ class Served:
         until(look, max_s, f"all jobs final; {len(left)} left")
         return done
 
-    def state(self, job_id, state, max_s=15.0):
+    def state(self, job_id, state, max_s=WAIT_MAX_S):
         """Wait until the job is in this state or status; return its record."""
 
         def look():
@@ -283,7 +284,7 @@ class Served:
                 counts[name] += 1
         return counts
 
-    def started(self, name, count=1, max_s=20.0):
+    def started(self, name, count=1, max_s=WAIT_MAX_S):
         """Wait until the job number was started so often."""
         until(lambda: self.runs()[str(name)] >= count, max_s, f"{name} started {count} times")
 

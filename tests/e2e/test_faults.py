@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.e2e.harness import SHORT, Served, timed
+from tests.e2e.harness import SHORT, WAIT_MAX_S, Served, timed
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -129,7 +129,7 @@ def test_f047_jobs_of_the_future_do_not_hold_up_a_ready_one(server):
 def test_f048_f017_members_of_a_crashed_batch_lose_nothing_and_the_deadly_one_ends_alone(server):
     lines = [{"task": "Frail", "payload": [f"f048.{n}", n == 5]} for n in range(8)]
     ids = [v["job_id"] for v in server.submit_many(lines)]
-    records = server.finals(ids, 30.0)
+    records = server.finals(ids)
     ends = [records[job_id]["status"] for job_id in ids]
     assert ends == ["COMPLETED"] * 5 + ["FAILED"] + ["COMPLETED"] * 2
     assert all(records[job_id]["attempt"] == 1 for job_id in ids if job_id != ids[5])
@@ -160,7 +160,7 @@ def test_f052_cancel_in_each_state(server, state):
     try:
         server.state(job_id, state)
         if state == "running":  # leased is not begun: the handler's own note says that it runs
-            until(lambda: server.runs()[name] == 1, 10.0, "the handler's first line")
+            until(lambda: server.runs()[name] == 1, WAIT_MAX_S, "the handler's first line")
         before = server.runs()[name]
         answer = server.ask("DELETE", f"/v1/jobs/{job_id}")
         if state in ("succeeded", "dead"):
@@ -186,7 +186,7 @@ def test_f053_a_cancel_and_a_finish_at_once_have_one_winner(server):
     for n in range(120):
         job_id = server.submit("tick", [f"f053.{n}", 0.1, True])["job_id"]
         if n % 4:  # else at once, perhaps before it starts
-            until(lambda n=n: server.runs()[f"f053.{n}"], 10.0, "started")
+            until(lambda n=n: server.runs()[f"f053.{n}"], WAIT_MAX_S, "started")
             ends_at = time.monotonic() + 0.03 * (n % 4)
             until(lambda at=ends_at: time.monotonic() >= at, 2.0, "the moment")
         answer = server.ask("DELETE", f"/v1/jobs/{job_id}")
@@ -232,6 +232,7 @@ def test_f055_nothing_is_written_after_cancelled_was_told(server, listens):
 # -- M, N: what is told --------------------------------------------------------------------------------
 
 
+@pytest.mark.timed
 def test_f066_every_long_poll_hears_of_the_end(server):
     slowest = 0.0
     for n in range(200):
@@ -293,7 +294,7 @@ def test_at_the_end_nothing_is_left_in_hand(server):
         queues = server.get("/v1/queues").json["items"]
         return all(queue["running"] == 0 and queue["depth"] == 0 for queue in queues)
 
-    until(empty, 20.0, "no queue holds anything")
+    until(empty, WAIT_MAX_S, "no queue holds anything")
 
 
 # -- who ran it, and whom a kill was about ---------------------------------------------------------------
@@ -312,10 +313,10 @@ def test_a_timeline_names_the_replica_as_the_list_of_workers_does(server):
 
 def test_the_log_of_a_kill_and_of_a_death_names_the_job(server):
     job_id = server.submit("overrun", ["who.killed", "sleep"])["job_id"]
-    server.final(job_id, 10.0)
+    server.final(job_id)
 
     def lines(event):
         return [line for line in server.log.splitlines() if event in line and job_id in line]
 
-    until(lambda: lines("child_restarted"), 5.0, "the line of the death")
+    until(lambda: lines("child_restarted"), WAIT_MAX_S, "the line of the death")
     assert '"task": "overrun"' in lines("child_restarted")[0]

@@ -10,6 +10,7 @@ import forebay
 from forebay.secret import new_secret
 from tests.e2e.harness import Served
 from tests.e2e.test_keys_served import bearer, command
+from tests.ports import free_port
 
 KEY = "fb_link_0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -26,9 +27,8 @@ def fetched(url):
 @pytest.mark.timeout(180)
 def test_what_is_handed_on_opens_without_a_key_across_a_restart_until_its_secret_goes(tmp_path):
     env = {"FOREBAY_API_KEYS": f"{KEY}=a", "FOREBAY_LINK_TTL": "1h"}
-    with Served(tmp_path, env=env) as server:
+    with Served(tmp_path, env=env, port=free_port()) as server:
         url = f"http://127.0.0.1:{server.port}"
-        server.asked_port = server.port
         with forebay.Client(url, KEY) as client:
             job = client.submit("echo", "hello")
             assert job.result(timeout="1m") == "hello"

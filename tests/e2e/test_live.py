@@ -10,11 +10,24 @@ import pytest
 
 from forebay import AsyncClient, Client, JobFailedError
 from forebay.errors import NotFinishedError
-from tests.e2e.harness import Served
+from tests.e2e.harness import WAIT_MAX_S, Served
+from tests.ports import free_port
 from tests.server.streams import all_closed, deaf, opened, watching
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+class Gates:
+    """A directory in which a file for each page says that it may be read."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+
+    def open(self, pages):
+        for page in pages:
+            (self.path / str(page)).touch()
 
 
 def streamed(server, path, **more):
@@ -51,16 +64,15 @@ def test_a_job_of_ten_pages_whose_process_dies_at_page_six_goes_on_at_page_six(t
 
 def test_a_job_of_ten_pages_goes_on_at_its_page_after_the_death_of_the_whole_server(tmp_path):
     with Served(tmp_path, "live.py", workers=1) as server:
-        job = server.submit("pages", ["a", 10, 0.4, -1])
-        until(lambda: (1, 5) in pages_of(server, "a"), 20.0, "page 5")
-
-        async def stored():
-            async with all_closed():
-                stream = await watching(server.port, job["job_id"])
-                return (await stream.next("progress"))[2]["share"]
-
-        until(lambda: asyncio.run(stored()) >= 0.6, 5.0, "progress")
+        gates = Gates(tmp_path / "gates")
+        job = server.submit("pages", ["a", 10, str(gates.path), -1])
+        gates.open(range(6))
+        until(lambda: (1, 5) in pages_of(server, "a"), WAIT_MAX_S, "page 5")
+        stored = lambda: (server.job(job["job_id"])["progress"] or {}).get("share", 0)
+        until(lambda: stored() >= 0.6, WAIT_MAX_S, "it is stored how far it came")
         server.kill()
+        until(lambda: not server.living(), WAIT_MAX_S, "nobody reads any more")
+        gates.open(range(6, 10))
         server.start(ready=False)
         assert server.final(job["job_id"])["result"] == list(range(10))
         pages = pages_of(server, "a")
@@ -98,19 +110,17 @@ def test_async_and_batched_generators_are_seen_live(tmp_path):
 
 
 def test_a_reader_goes_on_with_the_next_server_after_a_kill(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
+    with Served(tmp_path, "live.py", workers=1, port=free_port()) as server:
         job = server.submit("words", [20, 0.2, -1])
 
         async def read(last_id, kind):
             async with all_closed():
                 stream = await watching(server.port, job["job_id"], last_id)
-                event = await stream.next(kind, within_s=20.0)
+                event = await stream.next(kind, within_s=WAIT_MAX_S)
                 return stream, event
 
         _, (_, last_id, _) = asyncio.run(read(None, "partial"))
-        port = server.port
         server.kill()
-        server.asked_port = port
         server.start()
         stream, _ = asyncio.run(read(last_id, "done"))
         assert stream.events[0][0] == "status"
@@ -120,6 +130,7 @@ def test_a_reader_goes_on_with_the_next_server_after_a_kill(tmp_path):
         server.stop()
 
 
+@pytest.mark.timed
 def test_a_server_with_readers_ends_within_its_grace(tmp_path):
     with Served(tmp_path, "live.py", workers=1, env={"FOREBAY_GRACE": "2s"}) as server:
         job = server.submit("pages", ["a", 1, 30, -1])
@@ -138,13 +149,12 @@ def test_a_server_with_readers_ends_within_its_grace(tmp_path):
 
 
 def test_a_client_reads_parts_through_a_restart_of_the_server(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
+    with Served(tmp_path, "live.py", workers=1, port=free_port()) as server:
         port, got = server.port, []
         with Client(f"http://127.0.0.1:{port}", retry_for="30s") as client:
             parts = client.stream("words", [12, 0.2, -1])
             got += [next(parts) for _ in range(3)]
             server.kill()
-            server.asked_port = port
             server.start(ready=False)
             got += parts
         assert got == [f"word{n}" for n in range(12)], "each once, in order"
@@ -178,18 +188,30 @@ def test_both_clients_see_the_life_of_a_job(tmp_path):
 
 def test_watch_prints_progress_and_the_end_as_they_come(tmp_path):
     with Served(tmp_path, "live.py", workers=1) as server:
-        job = server.submit("pages", ["a", 4, 0.5, -1])
+        gates, out = Gates(tmp_path / "gates"), tmp_path / "out"
+        job = server.submit("pages", ["a", 4, str(gates.path), -1])
         command = [sys.executable, "-m", "forebay", "jobs", "watch", job["job_id"]]
-        done = subprocess.run(
-            [*command, "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=30
-        )
-        assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
+        with out.open("wb") as told:
+            watcher = subprocess.Popen(
+                [*command, "--url", f"http://127.0.0.1:{server.port}"], stdout=told, stderr=subprocess.STDOUT
+            )
+        try:
+            until(lambda: b"running" in out.read_bytes(), WAIT_MAX_S, "it watches")
+            for page in range(3):  # one after the other: what comes fast is told together
+                gates.open([page])
+                until(lambda n=page + 1: b"page %d" % n in out.read_bytes(), WAIT_MAX_S, "it is told")
+            gates.open([3])
+            assert watcher.wait(WAIT_MAX_S) == 0, out.read_text()
+        finally:
+            watcher.kill()
+            watcher.wait()
+        lines = out.read_text().splitlines()
         assert lines[-1].split()[:2] == ["COMPLETED", "succeeded"]
         assert "75% page 3" in [line.split("running  ")[1] for line in lines if "page" in line]
         server.stop()
 
 
+@pytest.mark.timed
 @pytest.mark.timeout(180)
 def test_a_thousand_readers_a_tenth_of_them_deaf_cost_no_memory_and_do_not_slow_the_job(tmp_path):
     with Served(tmp_path, "live.py", workers=1) as server:

@@ -10,7 +10,7 @@ from tests.e2e.harness import Served, gone
 from tests.e2e.test_kill_campaign import told
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timed, pytest.mark.timeout(300)]
 CHILD_BAR_S, SERVER_BAR_S = 0.6, 2.0
 NOISE = 1.5  # the bars are read from the printed figures on a quiet machine; here they catch what is broken
 BUSY = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others on this machine make all of it slower

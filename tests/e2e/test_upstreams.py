@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import Served
+from tests.ports import free_port
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(150)
@@ -22,9 +23,7 @@ class Model:
         self.mode_file, self.log_file = directory / "mode", directory / "log"
         self.mode("good")
         self.log_file.touch()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.process = None
 
     def start(self):

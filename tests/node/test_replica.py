@@ -78,15 +78,19 @@ def test_a_death_in_a_batch_names_no_single_item(tmp_path):
 
 
 def test_a_held_gil_shows_as_unresponsive_and_is_no_death(tmp_path):
+    door = tmp_path / "door"  # whoever opens it to read waits for one who opens it to write
+    os.mkfifo(door)
+
     async def doing(replica, watcher):
-        assert not replica.unresponsive
+        await watcher.until(lambda: not replica.unresponsive)
         replica.run(1, "f", items(1), singles=True)
         await watcher.until(lambda: replica.unresponsive)
+        os.close(os.open(door, os.O_RDWR))
         await watcher.finished(1)
         await watcher.until(lambda: not replica.unresponsive)
 
-    seen = in_child(tmp_path, dying(HELD.format(ms=2500)), doing, "f")
-    assert seen.outputs() == [1]
+    held = f"ctypes.PyDLL(None).open({str(door).encode()!r}, os.O_RDONLY)"  # with the GIL, unlike CDLL
+    assert in_child(tmp_path, dying(held), doing, "f").outputs() == [1]
 
 
 @pytest.mark.timed
@@ -359,7 +363,7 @@ def test_what_a_handler_started_ends_with_the_child(tmp_path, ending):
 
     in_child(tmp_path, source, doing, "f")
     until(
-        lambda: not psutil.pid_exists(pids[0]) or psutil.Process(pids[0]).status() == "zombie", 5, "it ended"
+        lambda: not psutil.pid_exists(pids[0]) or psutil.Process(pids[0]).status() == "zombie", 30, "it ended"
     )
 
 
@@ -424,7 +428,7 @@ def test_it_runs_on_uvloop_too_and_knows_its_memory(tmp_path):
         await watcher.until(lambda: watcher.ready)
         assert replica.memory_b() > 5_000_000
         replica.run(1, "f", items(*[0] * 200, 1), singles=True)
-        death = await asyncio.wait_for(replica.wait(), 10)
+        death = await asyncio.wait_for(replica.wait(), 30)
         assert death.exit_code == 1
         assert replica.memory_b() == 0
 

@@ -120,9 +120,8 @@ def test_block_makes_the_source_wait_and_loses_nothing():
 
     running = Pipeline(Stage(gate, name="gate", queue=3)).start(source())
     assert gate.inside.acquire(timeout=WAIT_MAX_S)
-    until(lambda: len(given) >= 5, WAIT_MAX_S, "one in the stage, three in the queue, one that waits")
-    report = running.report()
-    assert (report.sent, report.streams[0].in_flight) == (5, 5)
+    until(lambda: running.report().sent == 5, WAIT_MAX_S, "one in the stage, three in the queue, one waits")
+    assert (len(given), running.report().streams[0].in_flight) == (5, 5)
     gate.open.set()
     assert running.wait(WAIT_MAX_S)
     report = running.report()
@@ -154,8 +153,9 @@ def test_a_waiting_live_source_is_told_and_its_newest_frame_replaces_the_one_tha
     camera.feed(*range(1, 10))
     until(lambda: camera.taken == 10, WAIT_MAX_S, "the camera went on")
     until(lambda: running.report().dropped == 7, WAIT_MAX_S, "the newest replaces the one that waits")
-    waits = [one.retry_after_s for one in camera.told if one.retry_after_s is not None]
-    assert waits[:3] == [0.01, 0.02, 0.02]
+    waits = lambda: [one.retry_after_s for one in camera.told if one.retry_after_s is not None]
+    until(lambda: len(waits()) >= 3, WAIT_MAX_S, "it is told after each wait")
+    assert waits()[:3] == [0.01, 0.02, 0.02]
     gate.open.set()
     camera.end()
     assert running.wait(WAIT_MAX_S)
@@ -281,7 +281,7 @@ def test_stop_closes_the_source_serves_what_waits_and_accounts_for_all():
     camera = Camera()
     running = Pipeline(Stage(parts.first_byte)).start(camera)
     camera.feed(*range(20))
-    until(lambda: len(camera.told) == 20, WAIT_MAX_S, "all are in: it is told of room after each")
+    until(lambda: running.report().sent == 20, WAIT_MAX_S, "all are in")
     assert running.stop(grace_s=WAIT_MAX_S)
     report = running.report()
     assert (report.state, report.served, camera.closed) == ("ended", 20, True)
@@ -294,8 +294,12 @@ def test_what_waits_past_the_grace_is_dropped_as_ended():
     until(
         lambda: running.report().sent == 5 and running.report().stages[0].depth == 4, WAIT_MAX_S, "four wait"
     )
-    threading.Timer(0.2, gate.open.set).start()
-    assert running.stop(grace_s=0.0) or running.wait(WAIT_MAX_S)
+    stopping = threading.Thread(target=running.stop, kwargs={"grace_s": 0.0})
+    stopping.start()
+    until(lambda: running.report().dropped == 4, WAIT_MAX_S, "what waited is dropped")
+    gate.open.set()
+    stopping.join()
+    assert running.wait(WAIT_MAX_S)
     report = running.report()
     assert (report.served, report.streams[0].dropped) == (1, {"ended": 4})
 

@@ -43,7 +43,7 @@ def report():
 def asked(url, host=None):
     request = urllib.request.Request(url, headers={} if host is None else {"host": host})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_MAX_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

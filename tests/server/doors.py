@@ -30,6 +30,7 @@ from forebay.server.asgi import make_app
 from forebay.server.front import Front
 from forebay.server.serve import Server
 
+WAIT_MAX_S = 30.0  # for what a test waits for; how long it takes is the machine's affair
 NDJSON = {"content-type": "application/x-ndjson"}
 JSON = {"content-type": "application/json"}
 CLIP = {
@@ -38,6 +39,17 @@ CLIP = {
     "required": ["url"],
     "additionalProperties": False,
 }
+
+
+class HandClock(SystemClock):
+    """Stands still until it is moved: what a stall of the machine cannot do. Sleeps all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.at = super().now()
+
+    def now(self):
+        return self.at
 
 
 class Node:
@@ -142,7 +154,10 @@ class Caller(httpx.AsyncClient):
         self.front = front
         self.door = make_app(front)
         super().__init__(
-            transport=httpx.ASGITransport(self.door), base_url="http://127.0.0.1:8080", timeout=10, **kwargs
+            transport=httpx.ASGITransport(self.door),
+            base_url="http://127.0.0.1:8080",
+            timeout=WAIT_MAX_S,
+            **kwargs,
         )
 
     async def aclose(self):
@@ -190,7 +205,7 @@ def call(test, **kwargs):
     """Run `test(caller)` against a fresh front door."""
 
     async def run():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(50):
             async with Caller(a_front(**kwargs)) as caller:
                 return await test(caller)
 
@@ -240,19 +255,36 @@ async def admissions(caller):
     return found
 
 
+_writers = []  # of the connections of the running test
+
+
+async def connected(port, **options):
+    """Open a connection that ends with the server, in whatever state it is."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
+    _writers.append(writer)
+    return reader, writer
+
+
 @contextlib.asynccontextmanager
 async def serving(front):
-    """A real server on a free port; yields the port."""
+    """A real server on a free port; yields the port. Connections are gone when this ends."""
     server = Server(make_app(front), host="127.0.0.1", port=0)
     port = await server.start()
     try:
         yield port, server
     finally:
         await server.stop()
+        for writer in _writers:
+            writer.transport.abort()
+        for writer in _writers:
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        _writers.clear()
 
 
-async def exchange(port, *pieces, wait_s=5.0):
-    """Send raw bytes, return everything that comes back until the server closes or `wait_s` is over."""
+async def exchange(port, *pieces, until=None, wait_s=WAIT_MAX_S):
+    """Send raw bytes, return everything that comes back until the server closes, or `until` has come, or
+    `wait_s` is over."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = b""
     try:
@@ -261,7 +293,7 @@ async def exchange(port, *pieces, wait_s=5.0):
             await writer.drain()
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(wait_s):
-                while part := await reader.read(65536):
+                while (until is None or until not in answer) and (part := await reader.read(65536)):
                     answer += part
     finally:
         writer.close()

@@ -6,6 +6,7 @@ import json
 import socket
 
 from forebay.core.job import Lease
+from tests.server.doors import WAIT_MAX_S
 
 
 class Stream:
@@ -34,7 +35,7 @@ class Stream:
         self.headers = dict(line.split(": ", 1) for line in head[1:] if line)
         return self
 
-    async def next(self, kind=None, within_s=10.0):
+    async def next(self, kind=None, within_s=WAIT_MAX_S):
         """Return the next event, or the next of this kind, as (kind, id, data)."""
         async with asyncio.timeout(within_s):
             while True:
@@ -46,12 +47,22 @@ class Stream:
                 if not await self._more():
                     raise EOFError(f"the stream ended, after {self.events}")
 
-    async def rest(self, within_s=10.0):
+    async def rest(self, within_s=WAIT_MAX_S):
         """Read to the end of the stream; return all events."""
         with contextlib.suppress(EOFError):
             while True:
                 await self.next(within_s=within_s)
         return self.events
+
+    async def commented(self, count):
+        """Read until so many comments have come."""
+        async with asyncio.timeout(WAIT_MAX_S):
+            while len(self.comments) < count:
+                if b"\n\n" in self._rest:
+                    block, _, self._rest = self._rest.partition(b"\n\n")
+                    self._read(block.decode())
+                elif not await self._more():
+                    raise EOFError(f"the stream ended, after {self.events}")
 
     def kinds(self):
         return [kind for kind, _, _ in self.events]

@@ -13,7 +13,7 @@ from forebay.errors import StoreBrokenError
 from forebay.server.openapi import HOT
 from forebay.server.times import stamp
 from tests.conformance.engines import StandingClock
-from tests.server.doors import CLIP, call, finish, kill, lease
+from tests.server.doors import CLIP, WAIT_MAX_S, call, finish, kill, lease
 
 
 def test_tasks_say_their_schemas_and_limits():
@@ -111,7 +111,7 @@ def test_a_queue_that_drains_says_so_and_when_to_come_back():
         estimator = caller.front.estimators["echo"]
         estimator.crew.count = 1
         estimator.ran(items=1, took_s=10.0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while (answer := await caller.submit()).json()["retry_after_s"] < 400:
                 await asyncio.sleep(0.01)
         assert (answer.status_code, answer.json()["code"]) == (503, "draining")
@@ -305,7 +305,7 @@ def test_health_and_metrics_answer_while_the_store_hangs():
                 return never if inspect.iscoroutinefunction(verb) else verb
 
         caller.front.broker = Hanging()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(WAIT_MAX_S):
             for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/workers", "/"):
                 assert (await caller.get(path)).status_code == 200
             answers = await asyncio.gather(*(caller.get("/metrics") for _ in range(100)))

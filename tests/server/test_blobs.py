@@ -14,7 +14,7 @@ from forebay.core.job import Query
 from forebay.core.task import TaskSpec
 from forebay.server import answer as answering
 from forebay.server import blobs as desk
-from tests.server.doors import Caller, a_front, exchange, finish, serving, status_of
+from tests.server.doors import WAIT_MAX_S, Caller, a_front, connected, exchange, finish, serving, status_of
 
 A, B, ROOT = (f"fb_{name}_0123456789abcdefghijklmnopqrstuvwxyz" for name in "abr")
 KEYS = json.dumps({
@@ -194,7 +194,7 @@ HEAD = b"PUT /v1/blobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n
 
 
 async def until(condition):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_MAX_S):
         while not condition():
             await asyncio.sleep(0.01)  # noqa: TID251 - a real socket's other end
 
@@ -202,7 +202,7 @@ async def until(condition):
 def test_a_client_that_hangs_up_half_way_leaves_nothing(tmp_path):
     async def run():
         async with served(tmp_path) as (front, port):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await connected(port)
             writer.write(HEAD % 4_000_000 + b"x" * 2_500_000)
             await until(lambda: front.blobs.bytes_in > 1_000_000)
             assert files(tmp_path), "nothing was on its way: the test is void"
@@ -221,10 +221,10 @@ def test_a_slow_body_is_cut_off_and_leaves_nothing(tmp_path, monkeypatch):
         async with served(tmp_path) as (front, port):
             assert status_of(await exchange(port, HEAD % 10 + b"x")) == 408
             # A byte now and then keeps no connection either.
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await connected(port)
             writer.write(HEAD % 10_000)
             began = time.monotonic()  # noqa: TID251
-            while not reader._buffer and time.monotonic() - began < 10:  # noqa: TID251
+            while not reader._buffer and time.monotonic() - began < WAIT_MAX_S:  # noqa: TID251
                 writer.write(b"x")
                 await asyncio.sleep(0.05)  # noqa: TID251
             assert b" 408 " in await reader.read(100)

@@ -8,7 +8,17 @@ import pytest
 
 from forebay.server import bulk as bulk_module
 from forebay.server.stream import Lines
-from tests.server.doors import NDJSON, Caller, a_front, call, exchange, serving, status_of
+from tests.server.doors import (
+    NDJSON,
+    WAIT_MAX_S,
+    Caller,
+    a_front,
+    call,
+    connected,
+    exchange,
+    serving,
+    status_of,
+)
 
 GOOD = b'{"task":"echo","payload":1}'
 
@@ -170,7 +180,7 @@ def test_a_slow_producer_has_its_verdict_before_it_sends_the_next_line():
     async def run():
         front = a_front()
         async with serving(front) as (port, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await connected(port)
             writer.write(
                 b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n"
@@ -178,10 +188,10 @@ def test_a_slow_producer_has_its_verdict_before_it_sends_the_next_line():
             for number in (1, 2, 3):
                 line = GOOD + b"\n"
                 writer.write(b"%x\r\n%s\r\n" % (len(line), line))
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(WAIT_MAX_S):
                     assert b'{"line":%d,"status":202' % number in await reader.readuntil(b"}\n")
             writer.write(b"0\r\n\r\n")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(WAIT_MAX_S):
                 await reader.readuntil(b"0\r\n\r\n")
             writer.close()
 
@@ -197,7 +207,7 @@ def test_a_client_that_reads_only_after_it_has_sent_everything_is_served():
             body = (GOOD + b"\n") * lines
             head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             head += b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-            answer = await exchange(port, head, body, wait_s=20)
+            answer = await exchange(port, head, body)
             assert status_of(answer) == 200 and answer.count(b'"status":202') == lines
 
     asyncio.run(run())
@@ -207,13 +217,13 @@ def test_a_client_that_hangs_up_leaves_whole_jobs_only():
     async def run():
         front = a_front()
         async with serving(front) as (port, _):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await connected(port)
             part = (GOOD + b"\n") * 10 + GOOD[:9]
             writer.write(
                 b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
                 b"Content-Length: 999999\r\n\r\n" + part
             )
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(WAIT_MAX_S):
                 while front.broker.depth_now("echo", now=front.clock.now()).open < 10:
                     await asyncio.sleep(0.005)
             writer.close()

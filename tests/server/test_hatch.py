@@ -18,7 +18,7 @@ from forebay.core.tenant import Held as Tenancy
 from forebay.core.tenant import Limits
 from forebay.ports.requests import Held
 from forebay.server import guard, hatch
-from tests.server.doors import CLIP, a_front, exchange, serving, status_of
+from tests.server.doors import CLIP, a_front, connected, exchange, serving, status_of
 
 NOW = 1_800_000_000.25
 TASKS = {
@@ -242,7 +242,7 @@ def answer_to(sent, told, **kwargs):
     """Return the answer and everything that is left behind by it."""
 
     async def run(front, basin, port, _):
-        answer = await exchange(port, sent + HEALTH, wait_s=10)
+        answer = await exchange(port, sent + HEALTH)
         jobs = [(job.task, job.payload, job.priority, job.deadline_at, job.created_at) for job in basin.jobs]
         return alike(answer), basin.asked[:1], jobs, counted(front)
 
@@ -337,7 +337,7 @@ def test_a_connection_remembers_nobody(watched):
         one, other = (plain(b"1", b"Forebay-Tenant: " + name + b"\r\n") for name in (b"one", b"other"))
         long_way = plain(b"1", b"Accept: text/event-stream\r\n")
         for sent in (one, plain(), other, long_way):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await connected(port)
             many = len(basin.jobs) + 2
             writer.write(one + sent)
             await eventually(lambda many=many: len(basin.jobs) == many)
@@ -350,7 +350,7 @@ def test_a_connection_remembers_nobody(watched):
 def test_while_it_drains_answers_end_their_connection(watched):
     async def run(_, basin, port, server):
         basin.answers = False
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write(plain())
         await eventually(lambda: basin.jobs)
         server.begin_drain()
@@ -367,7 +367,7 @@ def test_while_it_drains_answers_end_their_connection(watched):
 def test_pipelined_refusals_are_answered_in_order_on_one_connection(watched):
     async def run(_, basin, port, __):
         basin.refuses = TOO_LATE
-        answer = await exchange(port, plain() * 200 + HEALTH, wait_s=20)
+        answer = await exchange(port, plain() * 200 + HEALTH)
         statuses = re.findall(rb"HTTP/1\.1 (\d+)", answer)
         assert statuses == [b"429"] * 200 + [b"200"] and watched.taken == 200
 
@@ -377,7 +377,7 @@ def test_pipelined_refusals_are_answered_in_order_on_one_connection(watched):
 def test_a_request_waits_for_the_answer_of_the_one_before_it(watched):
     async def run(_, basin, port, __):
         basin.answers = False
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write(plain(b"1") + plain(b"2") + plain(b"3"))
         for number in range(3):
             await eventually(lambda many=number + 1: len(basin.jobs) == many)
@@ -393,7 +393,7 @@ def test_a_request_waits_for_the_answer_of_the_one_before_it(watched):
 def test_a_refusal_before_the_body_has_come_leaves_the_connection_good(watched):
     async def run(_, basin, port, __):
         basin.refuses = Rejected(Reason.FULL, 1.0, 10)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         for body in (b"[1,2,3]", b"POST /v1/jobs HTTP/1.1\r\n\r\n"):  # what follows a head is its body
             writer.write(head(length=len(body)))
             assert status_of(await read_one(reader)) == 429
@@ -411,7 +411,7 @@ def test_a_refusal_before_the_body_has_come_leaves_the_connection_good(watched):
 
 def test_a_body_may_come_in_pieces(watched):
     async def run(_, basin, port, __):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         for piece in (plain(b"[1,2]")[:30], plain(b"[1,2]")[30:-4], b"1", b",", b"2]"):
             writer.write(piece)
             await writer.drain()
@@ -426,7 +426,7 @@ def test_a_body_may_come_in_pieces(watched):
 @pytest.mark.parametrize("sent", [head(length=9), head(length=9) + b"[1,2,"], ids=["head", "half a body"])
 def test_a_client_that_hangs_up_within_the_body_starts_nothing(sent, watched):
     async def run(front, basin, port, _):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await connected(port)
         writer.write(sent)
         await eventually(lambda: watched.taken == 1)
         writer.close()
@@ -441,7 +441,7 @@ def test_a_client_that_hangs_up_within_the_body_starts_nothing(sent, watched):
 def test_a_client_that_hangs_up_withdraws_its_request(how, watched):
     async def run(front, basin, port, _):
         basin.answers = False
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await connected(port)
         writer.write(plain())
         await eventually(lambda: basin.jobs)
         getattr(writer.transport, how)()
@@ -457,7 +457,7 @@ def test_a_client_that_has_ended_its_side_is_answered(watched, monkeypatch):
 
     async def run(_, basin, port, __):
         basin.answers = False
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write(plain())
         writer.write_eof()
         await eventually(lambda: basin.jobs)
@@ -474,7 +474,7 @@ def test_a_slow_body_is_let_go_and_starts_nothing(watched, monkeypatch):
     monkeypatch.setattr(guard, "_LOOK_S", 0.05)
 
     async def run(_, basin, port, __):
-        answer = await exchange(port, head(length=9) + b"[1", wait_s=20)
+        answer = await exchange(port, head(length=9) + b"[1")
         assert status_of(answer) == 408 and b"connection: close" in answer and b"body_timeout" in answer
         assert not basin.jobs and watched.taken == 1
 
@@ -487,11 +487,11 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(watched, monkeypatch)
 
     async def run(_, basin, port, __):
         basin.answers = False
-        busy, to_busy = await asyncio.open_connection("127.0.0.1", port)
+        busy, to_busy = await connected(port)
         to_busy.write(plain())
         await eventually(lambda: basin.jobs)
         for sent in (plain(b"{"), HEALTH.replace(b"Connection: close\r\n", b"")):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await connected(port)
             writer.write(sent)
             assert status_of(await read_one(reader)) in (200, 400)
             assert await asyncio.wait_for(reader.read(), 30) == b"", "closed without a word"
@@ -506,7 +506,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(watched, monkeypatch)
 def test_a_client_that_reads_nothing_is_not_answered_into_memory(watched):
     async def run(_, basin, port, server):
         basin.refuses = TOO_LATE
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        reader, writer = await connected(port, limit=1024)
         await eventually(lambda: server._uvicorn.server_state.connections)
         (connection,) = server._uvicorn.server_state.connections
         while not connection.flow.read_paused:
@@ -553,7 +553,7 @@ def test_an_output_that_is_a_blob_is_sent_as_its_bytes(watched, tmp_path):
 def test_nothing_begins_behind_the_last_answer_of_a_connection(watched):
     async def run(_, basin, port, server):
         basin.answers = False
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write(head(length=1))
         await eventually(lambda: watched.taken == 1)
         server.begin_drain()

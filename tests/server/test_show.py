@@ -6,7 +6,7 @@ import pytest
 
 from forebay.core import settle
 from forebay.server.limits import WAITERS_MAX
-from tests.server.doors import a_front, call, exchange, finish, kill, lease, serving
+from tests.server.doors import WAIT_MAX_S, a_front, call, connected, exchange, finish, kill, lease, serving
 
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
 ODD_IDS = [UNKNOWN, "x", "..", "%2e%2e", "a%2fresult", "%00", "%ff", "%zz", "a;x=1", "😀", "1" * 300, UNKNOWN.upper(),
@@ -53,7 +53,7 @@ def test_an_immense_wait_is_clamped_to_the_bound(monkeypatch):
 
 
 async def waits(caller, count=1):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_MAX_S):
         while caller.door.waiters.held < count:
             await asyncio.sleep(0.001)
 
@@ -95,7 +95,7 @@ def test_a_change_between_the_look_and_the_wait_is_not_missed():
                 return record
 
         caller.front.broker = Racing()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(WAIT_MAX_S):
             answer = await caller.get(f"{job['links']['self']}?wait=30")
         assert answer.json()["status"] == "COMPLETED"
 
@@ -111,7 +111,7 @@ def test_a_waiter_finds_a_change_that_nobody_announced(monkeypatch):
         waiting = asyncio.ensure_future(caller.get(f"{job['links']['self']}?wait=30"))
         await waits(caller)
         await finish(caller.front)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             assert (await waiting).json()["status"] == "COMPLETED"
 
     call(run)
@@ -155,7 +155,7 @@ def test_a_waiter_that_hangs_up_is_forgotten(way):
                 b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(good), good),
             )
             job_id = answer.split(b'"job_id":"')[1][:36]
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await connected(port)
             if way == "?wait":
                 writer.write(b"GET /v1/jobs/%s?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n" % job_id)
             else:
@@ -164,7 +164,7 @@ def test_a_waiter_that_hangs_up_is_forgotten(way):
                     b"Prefer: wait=50\r\nContent-Length: %d\r\n\r\n%s" % (len(good), good)
                 )
             waiters = server._door.waiters
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(WAIT_MAX_S):
                 while not waiters.held:
                     await asyncio.sleep(0.005)
                 writer.close()
@@ -240,7 +240,7 @@ def test_a_job_past_its_retention_is_gone_at_once():
     async def run(caller):
         job = await caller.one()
         await finish(caller.front)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while (answer := await caller.get(job["links"]["self"])).status_code == 200:
                 await asyncio.sleep(0.01)
         for path in (job["links"]["self"], job["links"]["result"], job["links"]["self"] + "?wait=30"):

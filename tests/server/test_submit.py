@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.server.doors import CLIP, call, finish
+from tests.server.doors import CLIP, WAIT_MAX_S, call, finish
 
 MIB = 1 << 20
 
@@ -139,7 +139,7 @@ def _in(caller, seconds):
 def test_prefer_wait_answers_the_finished_job_or_the_accepted_one(kind):
     async def run(caller):
         waiting = asyncio.ensure_future(caller.submit(headers={"prefer": "respond-async, wait=20"}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while not caller.door.waiters.held:
                 await asyncio.sleep(0)
         await finish(caller.front, output=b'{"x":1}')

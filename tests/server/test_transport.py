@@ -7,7 +7,7 @@ import pytest
 
 from forebay.server import guard
 from forebay.server.answer import Body
-from tests.server.doors import a_front, exchange, serving, status_of
+from tests.server.doors import WAIT_MAX_S, a_front, connected, exchange, serving, status_of
 
 GOOD = b'{"task":"echo","payload":1}'
 HOST = b"Host: localhost\r\n"
@@ -87,7 +87,7 @@ def test_bad_framing_is_refused_closes_the_connection_and_stores_nothing():
 
     async def run(front, port, _):
         for name, (sent, status) in FRAMINGS.items():
-            answer = await exchange(port, sent + (smuggled if b"chunked" in sent else b""), wait_s=3)
+            answer = await exchange(port, sent + (smuggled if b"chunked" in sent else b""))
             one = answer.count(b"HTTP/1.1 ") == 1 and b"100 Continue" not in answer
             problem = b"application/problem+json" in answer
             if (status_of(answer), one, problem, open_jobs(front)) != (status, True, True, 0):
@@ -108,11 +108,11 @@ def test_a_header_that_is_not_ascii_does_no_harm(value):
 
 def test_a_chunked_body_is_cut_off_as_soon_as_it_passes_the_limit():
     async def run(front, port, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
         sent = 0
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_MAX_S):
                 while sent < 64:
                     writer.write(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
                     await writer.drain()
@@ -120,7 +120,7 @@ def test_a_chunked_body_is_cut_off_as_soon_as_it_passes_the_limit():
                     sent += 1
                     if reader._buffer:
                         break
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             assert status_of(await reader.read(4096)) == 413
         assert sent < 60 and open_jobs(front) == 0
         writer.close()
@@ -148,13 +148,19 @@ def test_pipelined_requests_are_answered_in_order():
 
 
 def test_slow_heads_and_silent_connections_are_closed(monkeypatch):
-    monkeypatch.setattr(guard, "HEADERS_TIMEOUT_S", 0.3)
     monkeypatch.setattr(guard, "_LOOK_S", 0.05)
 
-    async def run(front, port, _):
-        slow = await exchange(port, b"GET / HTTP/1.1\r\nHost: loc", wait_s=5)
+    async def run(front, port, server):
+        reader, writer = await connected(port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: loc")
+        async with asyncio.timeout(WAIT_MAX_S):
+            while not any(one._head_bytes for one in server._uvicorn.server_state.connections):
+                await asyncio.sleep(0.005)
+        monkeypatch.setattr(guard, "HEADERS_TIMEOUT_S", 0.3)  # now: it says why when a head has begun
+        slow = await reader.read()
         assert status_of(slow) == 408 and b"headers" in slow
-        assert await exchange(port, b"", wait_s=5) == b""
+        writer.close()
+        assert await exchange(port, b"") == b""
         assert 'bound="headers_timeout"' in front.meters.render("")[0].decode()
 
     against(run)
@@ -164,7 +170,7 @@ def test_a_slow_body_is_let_go_and_stores_nothing(monkeypatch):
     monkeypatch.setattr("forebay.server.answer.BODY_TIMEOUT_S", 0.3)
 
     async def run(front, port, _):
-        answer = await exchange(port, WHOLE + b"\r\n" + GOOD[:5], wait_s=5)
+        answer = await exchange(port, WHOLE + b"\r\n" + GOOD[:5])
         assert status_of(answer) == 408 and b"connection: close" in answer.lower()
         assert open_jobs(front) == 0
 
@@ -175,7 +181,7 @@ def test_a_slow_body_is_let_go_and_stores_nothing(monkeypatch):
 @pytest.mark.timed
 def test_five_hundred_silent_connections_do_no_harm():
     async def run(_, port, __):
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(500)]
+        silent = [await connected(port) for _ in range(500)]
         for _, writer in silent[:250]:
             writer.write(b"GET /")
         started = asyncio.get_running_loop().time()
@@ -198,7 +204,7 @@ def test_five_hundred_silent_connections_do_no_harm():
 )
 def test_a_client_that_hangs_up_within_the_body_stores_nothing(sent):
     async def run(front, port, _):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await connected(port)
         writer.write(sent)
         await writer.drain()
         writer.close()
@@ -211,11 +217,11 @@ def test_a_client_that_hangs_up_within_the_body_stores_nothing(sent):
 
 def test_a_client_that_hangs_up_before_the_answer_left_a_whole_job():
     async def run(front, port, _):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await connected(port)
         writer.write(WHOLE + b"Idempotency-Key: k\r\n\r\n" + GOOD)
         await writer.drain()
         writer.transport.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             while not open_jobs(front):
                 await asyncio.sleep(0.005)
         answer = await exchange(port, WHOLE + CLOSE + b"Idempotency-Key: k\r\n\r\n" + GOOD)
@@ -230,10 +236,10 @@ def test_a_client_that_ends_its_side_after_its_requests_is_answered(close, monke
     monkeypatch.setattr(guard, "_HALF_CLOSED_S", 30.0)  # the last answer ends the connection, not the time
 
     async def run(front, port, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         writer.write((WHOLE + b"\r\n" + GOOD) * 4 + WHOLE + close + b"\r\n" + GOOD)
         writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_MAX_S):
             answer = await reader.read()  # to the end: the server closes after the last answer
         assert answer.count(b"HTTP/1.1 202 ") == open_jobs(front) == 5
         writer.close()
@@ -242,17 +248,29 @@ def test_a_client_that_ends_its_side_after_its_requests_is_answered(close, monke
 
 
 def test_an_answer_that_streams_goes_on_for_a_client_that_has_ended_its_side(monkeypatch):
-    monkeypatch.setattr(guard, "_HALF_CLOSED_S", 0.5)
-    body = GOOD + (b"\n" + GOOD) * 59_999
+    """The server looks now and then whether it wrote something since its last look. How much it writes in
+    a time is the machine's affair, so each look here comes after a write."""
+    monkeypatch.setattr(guard, "_HALF_CLOSED_S", 0.01)
+    body, looks, look = GOOD + (b"\n" + GOOD) * 59_999, [], guard.GuardedProtocol._let_go
+
+    def look_after_a_write(protocol, counted, seen):
+        if counted.writes > seen or protocol.transport.is_closing():
+            looks.append(seen)
+            look(protocol, counted, seen)
+        else:
+            protocol.loop.call_later(0.01, look_after_a_write, protocol, counted, seen)
+
+    monkeypatch.setattr(guard.GuardedProtocol, "_let_go", look_after_a_write)
 
     async def run(front, port, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connected(port)
         head = POST.replace(b"json", b"x-ndjson") + CLOSE + b"Content-Length: %d\r\n\r\n" % len(body)
         writer.write(head + body)
         writer.write_eof()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_MAX_S):
             answer = await reader.read()
         assert answer.count(b'"status":202') == 60_000 and answer.endswith(b"0\r\n\r\n")
+        assert len(looks) > 2
         writer.close()
 
     against(run)
@@ -299,7 +317,7 @@ def test_websockets_are_not_spoken():
             port,
             b"GET /v1/jobs HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-            wait_s=0.5,
+            until=b"\r\n\r\n",
         )
         assert status_of(answer) in (200, 400, 404, 426)
 
@@ -327,11 +345,11 @@ def test_stop_ends_long_polls_with_an_answer():
             answer = await exchange(port, WHOLE + CLOSE + b"\r\n" + GOOD)
             job_id = answer.split(b'"job_id":"')[1][:36]
             request = b"GET /v1/jobs/" + job_id + b"?wait=50 HTTP/1.1\r\n" + HOST + b"\r\n"
-            waiting = asyncio.ensure_future(exchange(port, request, wait_s=10))
-            async with asyncio.timeout(5):
+            waiting = asyncio.ensure_future(exchange(port, request))
+            async with asyncio.timeout(WAIT_MAX_S):
                 while not server._door.waiters.held:
                     await asyncio.sleep(0.005)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(WAIT_MAX_S):
                 await server.stop()
                 assert status_of(await waiting) == 200
             with pytest.raises(ConnectionError):

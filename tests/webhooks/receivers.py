@@ -17,7 +17,7 @@ from forebay.webhooks.sender import Sender, Terms
 KEY = b"k" * 32
 INSIDE = CallbackRules(allow_private=True)
 QUICK = DeliveryPolicy(retry=RetryPolicy(base_s=0.02, cap_s=0.05), tries_min=3, window_s=0.2)
-WAIT_MAX_S = 20.0
+WAIT_MAX_S = 45.0
 OK = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -101,14 +101,15 @@ class Log:
 
 
 class Shifted:
-    """The machine's clock, some time ahead."""
+    """The machine's clock, some time ahead; or, where it `stands`, one that is only moved by hand."""
 
-    def __init__(self):
+    def __init__(self, *, stands=False):
         self.ahead_s = 0.0
         self._clock = SystemClock()
+        self._stands_at = self._clock.now() if stands else None
 
     def now(self):
-        return self._clock.now() + self.ahead_s
+        return (self._clock.now() if self._stands_at is None else self._stands_at) + self.ahead_s
 
     def random(self):
         return 0.5
@@ -120,8 +121,8 @@ class Shifted:
 class Post:
     """A store in memory, a sender, and counts of what came of it."""
 
-    def __init__(self, *, rules=INSIDE, policy=QUICK, resolve=None, keys=(KEY,), broker=None):
-        self.clock = Shifted()
+    def __init__(self, *, rules=INSIDE, policy=QUICK, resolve=None, keys=(KEY,), broker=None, stands=False):
+        self.clock = Shifted(stands=stands)
         self.broker = broker or MemoryBroker()
         self.outcomes = []
         self.log = Log()

@@ -117,7 +117,7 @@ def test_a_receiver_may_ask_for_time_within_an_hour(status, header, least_s, mos
         assert least_s <= row.due_at - row.log[0].at <= most_s
 
     policy = DeliveryPolicy(retry=RetryPolicy(base_s=0.5, cap_s=0.5))
-    run(story, behave=says(answer(status, header)), policy=policy)
+    run(story, behave=says(answer(status, header)), policy=policy, stands=True)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

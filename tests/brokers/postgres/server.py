@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from tests.ports import free_port
 from tests.waiting import until
 
 START_MAX_S = 60.0
@@ -25,12 +25,6 @@ SETTINGS = {
     "log_min_messages": "warning",
     "timezone": "UTC",
 }
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def binaries():

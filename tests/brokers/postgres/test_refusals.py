@@ -10,7 +10,7 @@ from forebay.brokers.postgres import PostgresBroker, address, opening
 from forebay.config import Settings, shown
 from forebay.errors import ConfigError, ForebayError, StoreUnavailableError, StoreVersionError
 from tests.brokers.postgres.engines import StandingClock
-from tests.brokers.postgres.server import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.engines
 

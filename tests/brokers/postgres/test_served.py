@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from tests.brokers.postgres.server import PostgresServer, free_port
+from tests.brokers.postgres.server import PostgresServer
 from tests.e2e.harness import APPS, SHORT, Served
+from tests.ports import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]

@@ -15,14 +15,21 @@ app = forebay.App()
 
 @app.task(attempts_max=5, backoff="100ms")
 def pages(x, ctx: forebay.Context):
-    """Read pages one after the other and remember how far it came. x: [name, pages, seconds a page, die at]."""
-    name, count, seconds, die_at = x
+    """Read pages one after the other and remember how far it came. x: [name, pages, seconds a page, die at].
+
+    In place of the seconds a directory: a page waits until there is a file of its number.
+    """
+    name, count, pace, die_at = x
     done = ctx.checkpoint or []
     note("resume", f"{name}.{len(done)}", ctx.attempt)
     for page in range(len(done), count):
         if page == die_at and ctx.attempt == 1:
             os.kill(os.getpid(), 9)
-        time.sleep(seconds)
+        if isinstance(pace, str):
+            while not os.path.exists(f"{pace}/{page}"):
+                time.sleep(0.01)
+        else:
+            time.sleep(pace)
         note("page", f"{name}.{page}", ctx.attempt)
         done.append(page)
         ctx.checkpoint = done
