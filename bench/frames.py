@@ -3,8 +3,10 @@
     python bench/frames.py [rate steady burst cost kills] [--burst-s 30] [--kills 500] [--json FILE]
 
 rate    frames/s from one writer to one reader, the copy included, and processor microseconds of one frame on each
-        side, the waits and wake-ups with them; the same with multiprocessing.Queue
-steady  milliseconds from capture to the reader at 2,000 frames/s of 640x480x3
+        side, the waits and wake-ups with them; the same with multiprocessing.Queue; and the copy alone, which
+        nothing that copies can pass on this machine
+steady  milliseconds from capture to the reader at 2,000 frames/s of 640x480x3, and processor of the reader; the
+        same with the copy and a bare pipe alone
 burst   12,000 frames/s offered to two readers of 2,000/s each: milliseconds from capture to the end of the work,
         memory, and the account of every frame
 cost    processor microseconds of a decision, and of put, get and release together, of one 64-byte frame
@@ -15,7 +17,10 @@ Frames are captured when they are offered; a reader's work is a wait, so that tw
 
 import argparse
 import contextlib
+import itertools
 import json
+import math
+import mmap
 import multiprocessing
 import os
 import queue
@@ -81,17 +86,42 @@ def rate_of(frames: Any, shape: tuple[int, ...], seconds: float) -> dict[str, fl
     return {"per_s": (count - 1) / (last_at - first_at), "writer_us": writer_us, "reader_us": reader_us}
 
 
+def slots_of(shape: tuple[int, ...], count: int) -> list[Any]:
+    """Return shared memory for frames, touched once."""
+    size = math.prod(shape)
+    memory = mmap.mmap(-1, size * count)
+    slots = [numpy.ndarray(shape, "uint8", memory, size * number) for number in range(count)]
+    for slot in slots:
+        slot[...] = 0
+    return slots
+
+
+def copies_of(shape: tuple[int, ...], seconds: float) -> dict[str, float]:
+    """Return frames/s of the copy alone: one process, one frame, into two slots by turns."""
+    frame, slots = numpy.ones(shape, "uint8"), slots_of(shape, 2)
+    began, count = time.perf_counter(), 0
+    while (took_s := time.perf_counter() - began) < seconds:
+        numpy.copyto(slots[count % 2], frame)
+        count += 1
+    return {"per_s": count / took_s}
+
+
 def rate(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
     """Both queues, size by size, in turns."""
     rows = []
     for name, shape in SIZES.items():
         depth = 64 if name != "4K" else 8
-        rounds: dict[str, list[dict[str, float]]] = {"FrameQueue": [], "multiprocessing.Queue": []}
+        rounds: dict[str, list[dict[str, float]]] = {
+            "FrameQueue": [],
+            "multiprocessing.Queue": [],
+            "copy": [],
+        }
         for _ in range(args.rounds):
             ours = FrameQueue(depth, shape=shape)
             rounds["FrameQueue"].append(rate_of(ours, shape, args.secs))
             ours.close()
             rounds["multiprocessing.Queue"].append(rate_of(CONTEXT.Queue(depth), shape, args.secs))
+            rounds["copy"].append(copies_of(shape, args.secs / 3))
         middle = {
             kind: {key: statistics.median(one[key] for one in found) for key in found[0]}
             for kind, found in rounds.items()
@@ -103,21 +133,60 @@ def rate(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
         for title, one, remark in ((name, mine, bar), ("  multiprocessing.Queue", other, times)):
             costs = f"writer {one['writer_us']:,.0f} us, reader {one['reader_us']:,.0f} us"
             rows.append((f"{title}: frames/s", f"{one['per_s']:,.0f}", f"{costs}  {remark}"))
+        most = middle["copy"]["per_s"]
+        rows.append(
+            ("  the copy alone", f"{most:,.0f}", f"the queue reaches {mine['per_s'] / most:.0%} of it")
+        )
     return rows
 
 
-def offer_paced(frames: FrameQueue, shape: tuple[int, ...], per_s: float, seconds: float, told: Any) -> None:
-    """Offer frames at a rate, in time or as soon as possible, and tell how many it were."""
-    frame = numpy.ones(shape, "uint8")
-    frames.offer(frame)
-    began, sent, before_kb = time.perf_counter(), 1, rss_kb()
+def paced(offer: Callable[[], object], per_s: float, seconds: float) -> tuple[int, float]:
+    """Offer at a rate, in time or as soon as possible; return how many it were, and how many a second."""
+    offer()
+    began, sent = time.perf_counter(), 1
     while (now := time.perf_counter()) < began + seconds:
         due = began + sent / per_s
         if due > now + AHEAD_S:
             time.sleep(due - now)
-        frames.offer(frame)
+        offer()
         sent += 1
-    told.send((sent, sent / (time.perf_counter() - began), rss_kb() - before_kb))
+    return sent, sent / (time.perf_counter() - began)
+
+
+def offer_paced(frames: FrameQueue, shape: tuple[int, ...], per_s: float, seconds: float, told: Any) -> None:
+    """Offer frames at a rate, and tell how many it were."""
+    frame = numpy.ones(shape, "uint8")
+    frames.offer(frame)
+    before_kb = rss_kb()
+    sent, offered_per_s = paced(lambda: frames.offer(frame), per_s, seconds)
+    told.send((1 + sent, offered_per_s, rss_kb() - before_kb))
+
+
+def copy_paced(shape: tuple[int, ...], per_s: float, seconds: float, pipe_fd: int) -> None:
+    """Copy frames at a rate and say through a bare pipe when each was captured; end with a zero."""
+    frame, slots, turns = numpy.ones(shape, "uint8"), slots_of(shape, 2), itertools.cycle((0, 1))
+
+    def offer() -> None:
+        captured_ns = time.monotonic_ns()
+        numpy.copyto(slots[next(turns)], frame)
+        os.write(pipe_fd, captured_ns.to_bytes(8, "little"))
+
+    paced(offer, per_s, seconds)
+    os.write(pipe_fd, bytes(8))
+
+
+def bare_waits(shape: tuple[int, ...], per_s: float, seconds: float) -> list[float]:
+    """Return the milliseconds that the copy, a pipe and a wake-up take without a queue."""
+    reader_fd, writer_fd = os.pipe()
+    writer = CONTEXT.Process(target=copy_paced, args=(shape, per_s, seconds, writer_fd))
+    writer.start()
+    waits: list[float] = []
+    while captured_ns := int.from_bytes(os.read(reader_fd, 8), "little"):
+        waits.append((time.monotonic_ns() - captured_ns) / 1e6)
+    writer.join()
+    os.close(reader_fd)
+    os.close(writer_fd)
+    return waits
 
 
 def steady(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
@@ -129,16 +198,28 @@ def steady(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
     )
     writer.start()
     waits: list[float] = []
+    cpu_s = time.process_time()
     with contextlib.suppress(EmptyError):
         while True:
             with frames.get(timeout=2.0) as frame:
                 waits.append(frame.age_s * 1000)
+    cpu_s = time.process_time() - cpu_s
     writer.join()
-    waits = waits[200:]  # the first are of a cold start
-    found = {f"p{int(q * 100)}": quantile(waits, q) for q in (0.5, 0.95, 0.99)}
-    figures["steady ms"] = found | {"rate": told.recv()[1]}
-    text = f"p50 {found['p50']:.3f}, p99 {found['p99']:.3f}"
-    return [("2,000/s of 640x480x3: p95 ms", f"{found['p95']:.3f}", f"bar 0.2; {text}")]
+    bare = bare_waits(SIZES["640x480x3"], 2_000.0, args.steady_s)
+    queued, alone = (
+        {f"p{int(q * 100)}": quantile(one[200:], q) for q in (0.5, 0.95, 0.99)}  # after a cold start
+        for one in (waits, bare)
+    )
+    share = cpu_s / args.steady_s
+    figures["steady ms"] = queued | {"rate": told.recv()[1], "reader_share": share, "bare": alone}
+    rows = []
+    for what, found, remark in (
+        ("2,000/s of 640x480x3: p95 ms", queued, f"bar 0.2; the reader takes {share:.0%} of a core; "),
+        ("  the copy and a bare pipe", alone, ""),
+    ):
+        text = f"{remark}p50 {found['p50']:.3f}, p99 {found['p99']:.3f}"
+        rows.append((what, f"{found['p95']:.3f}", text))
+    return rows
 
 
 def work(frames: FrameQueue, per_s: float, told: Any) -> None:
