@@ -22,7 +22,8 @@ NAME = "M"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """One scenario: callers come at `rate_per_s`; each has `patience_s` for a try and `gives_up_s` in all."""
+    """One scenario: callers come at `rate_per_s`; each has `patience_s` for a try and `gives_up_s` in all.
+    Those of a burst come at its moment all at once, and never give up."""
 
     service: Service  # its regimes are the trigger
     rate_per_s: float
@@ -30,6 +31,7 @@ class Storm:
     patience_s: float = 1.0
     gives_up_s: float = 60.0
     until: float = 120.0
+    bursts: tuple[tuple[float, int], ...] = ()  # when, and how many callers
     budget: bool = True  # callers share a RetryBudget
     refusal: bool = True  # the service is Forebay's; False: a plain queue without an end
     seed: int = 1
@@ -40,6 +42,7 @@ class Told:
     """What is known of one caller."""
 
     at: float
+    burst: bool = False
     tries: int = 0
     good_at: float | None = None
 
@@ -128,16 +131,17 @@ class _Caller:
 
     def _again(self, number: int, after_s: float | None) -> None:
         now = self._server.engine.now
-        if number != self.told.tries or self.told.good_at is not None:
+        told = self.told
+        if number != told.tries or told.good_at is not None:
             return
-        self.told.tries = number + 1  # what comes of the last try is for nobody
+        told.tries = number + 1  # what comes of the last try is for nobody
         full_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(number // 2, 10))
         wait_s = full_s * (0.75 + 0.25 * self._chance.random())
         if after_s is not None:
             wait_s = max(wait_s, after_s)
         elif self._budget is not None:
             wait_s = max(wait_s, self._budget.take(now=now))
-        if now + wait_s < self.told.at + self._storm.gives_up_s:
+        if told.burst or now + wait_s < told.at + self._storm.gives_up_s:
             self._server.engine.after(wait_s, self.send)
         elif self._budget is not None and after_s is None:
             self._budget.put_back()
@@ -155,6 +159,10 @@ def play(storm: Storm) -> list[Told]:
         callers.append(told)
         server.engine.at(at, _Caller(told, storm, server, chance, budget).send)
         at += chance.exponential(1.0 / storm.rate_per_s)
+    for at, count in storm.bursts:
+        for _ in range(count):
+            callers.append(told := Told(at, burst=True))
+            server.engine.at(at, _Caller(told, storm, server, chance, budget).send)
     server.engine.run(until=storm.until)
     return callers
 
