@@ -49,6 +49,12 @@ VECTORS = [
     (HALF_OF_TEN, [(i * 2.0, BAD, 0.0) for i in range(20)], None),  # spread out: never ten in 10 s
     (HALF_OF_TEN, [*((i * 0.1, BAD, 0.0) for i in range(9)), (20.0, BAD, 0.0)], None),  # the old ones left
     (HALF_OF_TEN, [*((i * 0.1, IGNORED, 0.0) for i in range(50)), (6.0, BAD, 0.0)], None),
+    (HALF_OF_TEN, [(i * 0.1, BAD, 30.0) for i in range(3)], Cause.RATE),  # three that hung are enough
+    (HALF_OF_TEN, [(i * 0.1, BAD, 2.5) for i in range(5)], Cause.RATE),  # five that hung for two slow ones
+    (HALF_OF_TEN, [(i * 0.1, BAD, 1.9) for i in range(9)], None),
+    (HALF_OF_TEN, [(i * 0.1, GOOD, 30.0) for i in range(9)], None),  # slow, but no failures
+    (HALF_OF_TEN, [*((29.0, GOOD, 0.5) for _ in range(4)), *((1.0, BAD, 29.0) for _ in range(3))], None),  # 3 of 7
+    (HALF_OF_TEN, [(0.0, BAD, 30.0), (20.0, BAD, 30.0), (40.0, BAD, 30.0)], None),  # one in 20 s
     (THREE_IN_FIVE, [(0.0, BAD, 0.0), (2.5, BAD, 0.0), (5.0, BAD, 0.0)], Cause.FAILURES),
     (THREE_IN_FIVE, [(0.0, BAD, 0.0), (2.5, BAD, 0.0), (5.01, BAD, 0.0)], None),
     (THREE_IN_FIVE, [(0.0, BAD, 0.0), (1.0, GOOD, 0.0), (2.0, BAD, 0.0), (3.0, BAD, 0.0)], Cause.FAILURES),

@@ -93,10 +93,10 @@ def fall_of(**world):
 
 
 @pytest.mark.parametrize("calls_max", [8, 64])
-@pytest.mark.parametrize("timeout_s", [1.5, 5.0])
+@pytest.mark.parametrize("timeout_s", [1.5, 5.0, 12.0])
 def test_m42_the_tail_of_an_outage_falls_by_60_percent_at_the_99th_percentile(calls_max, timeout_s):
     fall, without, guarded = fall_of(calls_max=calls_max, timeout_s=timeout_s)
-    assert fall >= FALL and guarded.p99_s <= 10.0
+    assert fall >= FALL and guarded.p99_s <= max(10.0, timeout_s)
     assert guarded.latencies[len(guarded.latencies) // 2] == 0.0, (
         "most are answered at once by what stands in"
     )
@@ -105,15 +105,19 @@ def test_m42_the_tail_of_an_outage_falls_by_60_percent_at_the_99th_percentile(ca
 
 def test_m42_does_not_hold_where_nobody_waits_for_a_free_call():
     """A thousand calls at once: the breaker opens after seven seconds, and by then more than one in a hundred of
-    the minute had called. Their time is that of the timeout, with and without a breaker; the median falls."""
+    the minute had called. Their time is that of the timeout, with and without a breaker; the median falls. No rule that
+    waits for a second before a call is slow can do better: one in a hundred of a minute is 0.6 s."""
     fall, without, guarded = fall_of(calls_max=1_000, timeout_s=5.0)
     assert [without.p99_s, guarded.p99_s] == pytest.approx([5.0, 5.0]) and fall == pytest.approx(0.0)
     assert guarded.latencies[len(guarded.latencies) // 2] == 0.0
     assert guarded.called <= 0.2 * without.called
 
 
-def test_m42_does_not_hold_where_calls_hang_for_longer_than_the_window():
-    """A call says nothing before it ends. Eight that hang for thirty seconds are fewer than the least number of
-    calls by which a rate is told, and the next eight begin before they are known to be bad."""
-    fall, _, _ = fall_of(calls_max=8, timeout_s=30.0)
-    assert fall < 0.1
+@pytest.mark.parametrize("calls_max", [8, 64])
+def test_m42_calls_that_hang_for_half_of_the_outage_cost_that_once_and_not_twice(calls_max):
+    """A call says nothing before it ends: who came while the first ones hung has waited for them, thirty seconds.
+    Then three of them are enough, and nobody waits for a second round."""
+    fall, without, guarded = fall_of(calls_max=calls_max, timeout_s=30.0)
+    assert fall >= 0.49 and guarded.p99_s <= 30.0 < 58.0 < without.p99_s
+    assert guarded.latencies[len(guarded.latencies) // 2] < 0.1
+    assert guarded.called <= 0.65 * without.called

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 SLICES: Final = 20  # of a window: what counts is at most one slice younger than the window says
 PROBE_WAIT_S: Final = 1.0  # what a caller is told to wait while a probe is out
+HUNG_MIN: Final = 3  # failed calls that hung for long are enough to judge by, however few others ended
 
 
 class BreakerState(str, Enum):
@@ -56,7 +57,8 @@ class BreakerPolicy:
     """When a breaker opens, and for how long. A bad call is one that failed or took longer than `slow_s`.
 
     It opens at `failures` bad calls within the window, and when at least `calls_min` calls ended within it
-    and `rate` of them were bad; either may be None.
+    and `rate` of them were bad; either may be None. Towards `calls_min` a failed call counts once for each
+    `slow_s` that it took, up to a third: few calls end where each hangs, and the fewer the longer it hangs.
     """
 
     failures: int | None = None
@@ -101,8 +103,8 @@ class CircuitBreaker:
     """Counts how calls end. `ask` before a call, `ended` after it; no clock inside, any thread's own lock."""
 
     __slots__ = (
-        "_bad", "_bad_at", "_calls", "_number", "_probe_at", "_slice", "_state", "open_until", "policy",
-        "reason", "trips",
+        "_bad", "_bad_at", "_calls", "_extra", "_number", "_probe_at", "_slice", "_state", "open_until",
+        "policy", "reason", "trips",
     )  # fmt: skip
 
     def __init__(self, policy: BreakerPolicy) -> None:
@@ -115,6 +117,7 @@ class CircuitBreaker:
         self._probe_at: float | None = None  # when the probe that is out began
         self._calls = [0] * SLICES
         self._bad = [0] * SLICES
+        self._extra = [0] * SLICES  # what bad calls count for beyond one, towards calls_min
         self._slice = 0  # number of the newest slice, counted from the epoch of the clock
         self._bad_at: deque[float] = deque(maxlen=policy.failures or 1)
 
@@ -160,7 +163,7 @@ class CircuitBreaker:
             return self._probed(ending, slow, took_s, now)
         if self._state is BreakerState.OPEN or ending is Ending.IGNORED:
             return None
-        return self._count(slow or ending is Ending.BAD, now)
+        return self._count(slow or ending is Ending.BAD, took_s if ending is Ending.BAD else 0.0, now)
 
     def _probed(self, ending: Ending, slow: bool, took_s: float, now: float) -> Change | None:
         self._probe_at = None
@@ -171,7 +174,7 @@ class CircuitBreaker:
         why = f"took {took_s:.3g} s (slow: {self.policy.slow_s:g} s)" if slow else "failed"
         return self._change(Cause.PROBE_BAD, f"the probe {why}", now)
 
-    def _count(self, bad: bool, now: float) -> Change | None:
+    def _count(self, bad: bool, hung_s: float, now: float) -> Change | None:
         policy = self.policy
         self._turn(now)
         place = self._slice % SLICES
@@ -179,6 +182,9 @@ class CircuitBreaker:
         if not bad:
             return None
         self._bad[place] += 1
+        if policy.slow_s is not None:
+            most = -(-policy.calls_min // HUNG_MIN)
+            self._extra[place] += max(0, int(min(most, hung_s / policy.slow_s)) - 1)
         if policy.failures is not None:
             self._bad_at.append(now)
             if len(self._bad_at) == policy.failures and now - self._bad_at[0] <= policy.window_s:
@@ -186,7 +192,8 @@ class CircuitBreaker:
                     Cause.FAILURES, f"{policy.failures} bad calls within {policy.window_s:g} s", now
                 )
         calls, count = sum(self._calls), sum(self._bad)
-        if policy.rate is None or calls < policy.calls_min or count < policy.rate * calls:
+        enough = calls + sum(self._extra) >= policy.calls_min
+        if policy.rate is None or not enough or count < policy.rate * calls:
             return None
         told = f"{count} of {calls} calls bad within {policy.window_s:g} s (rate {policy.rate:g})"
         return self._change(Cause.RATE, told, now)
@@ -195,7 +202,7 @@ class CircuitBreaker:
         """Forget the slices that have left the window. A clock that goes back moves nothing."""
         newest = int(now / self.policy.window_s * SLICES)
         for number in range(max(self._slice + 1, newest - SLICES + 1), newest + 1):
-            self._calls[number % SLICES] = self._bad[number % SLICES] = 0
+            self._calls[number % SLICES] = self._bad[number % SLICES] = self._extra[number % SLICES] = 0
         self._slice = max(self._slice, newest)
 
     def _probe_free(self, now: float) -> bool:
@@ -210,6 +217,6 @@ class CircuitBreaker:
             self.open_until = now + self.policy.open_s
             self.trips += was is BreakerState.CLOSED
         elif self._state is BreakerState.CLOSED:
-            self._calls, self._bad = [0] * SLICES, [0] * SLICES
+            self._calls, self._bad, self._extra = [0] * SLICES, [0] * SLICES, [0] * SLICES
             self._bad_at.clear()
         return Change(was, self._state, cause, reason, now)
