@@ -248,7 +248,7 @@ def test_a_job_that_needs_something_away_goes_back_uncharged():
 def test_a_replica_that_takes_so_many_calls_is_given_no_more(calls_max):
     rig = Rig(TaskSpec(name="t", kind="upstream", concurrency=256))
     rig.give([])
-    rig.d.hand.replicas[1].calls_max = calls_max
+    rig.d.hand.replicas[1].limit_calls(calls_max)
     rig.ring()
     assert rig.asked == ({"t": calls_max} if calls_max else {})
     if calls_max:
@@ -257,7 +257,7 @@ def test_a_replica_that_takes_so_many_calls_is_given_no_more(calls_max):
         assert rig.asked == {}
         rig.done(runs[0].items[0][0])
         assert rig.asked == {"t": 1}
-        rig.d.hand.replicas[1].calls_max = 0
+        rig.d.hand.replicas[1].limit_calls(0)
         assert rig.lease() == [], "what was on its way waits in hand"
 
 

@@ -156,3 +156,16 @@ def test_slow_counts_on_a_task_only_when_it_is_given():
     app.task(name="c", breaker=forebay.Breaker(ignore=KeyError))(lambda_of(0))
     assert [app.tasks[name].spec.breaker.slow_s for name in "abc"] == [None, 1.0, None]
     assert app.tasks["c"].breaker_ignore == (KeyError,)
+
+
+def test_a_discipline_of_its_waiting_requests_is_read_as_on_a_task():
+    app = forebay.App()
+    app.upstream("a", url="http://127.0.0.1/", discipline="codel", wait_target="50ms", wait_interval="1s")
+    spec = app.tasks["a"].spec
+    assert (spec.discipline.value, spec.wait_target_s, spec.wait_interval_s) == ("codel", 0.05, 1.0)
+    with pytest.raises(AppError, match='upstream b: discipline must be "deadline", "newest" or "codel"'):
+        app.upstream("b", url="http://127.0.0.1/", discipline="oldest")
+    with pytest.raises(
+        AppError, match="upstream c: wait_target must be used with discipline newest or codel"
+    ):
+        app.upstream("c", url="http://127.0.0.1/", wait_target="50ms")

@@ -79,10 +79,13 @@ def free_in(replica: Replica, now: float) -> float | None:
 def _beside(
     hand: Hand, task: TaskHand, ahead: int, others_s: float, each_s: float, deviation_s: float
 ) -> Foretold:
-    """Of async handlers: so many run beside each other, and one ends every so often."""
-    replicas = [replica for replica in hand.replicas.values() if replica.open]
-    slots = task.spec.concurrency * len(replicas)
-    free = slots - sum(min(task.spec.concurrency, replica.unfinished()) for replica in replicas)
+    """Of async handlers and of upstreams: so many run beside each other, and one ends every so often."""
+    slots = free = 0
+    for replica in hand.replicas.values():
+        if replica.open:
+            beside = replica.beside(task.spec.concurrency)
+            slots += beside
+            free += beside - min(beside, replica.unfinished())
     over = ahead + 1 - free
     wait_s = 0.0 if over <= 0 and not others_s else (max(0, over) * each_s + others_s) / slots
     return Foretold(wait_s, wait_s + each_s, DOUBT_SPREADS * deviation_s if wait_s > 0 else 0.0)

@@ -151,7 +151,8 @@ class Hand:
             if took_s > 0:  # else the clock was set back meanwhile, and the run says nothing of the service
                 self.tasks[run.task].ran(run, took_s)
                 if run.sent and run.sent[0][1].request:
-                    self.basin.ran(took_s / self.tasks[run.task].spec.concurrency, now=now)
+                    beside = run.replica.beside(self.tasks[run.task].spec.concurrency)
+                    self.basin.ran(took_s / beside, now=now)
                 self.ran.append(Ran(run.task, run.size, took_s, run.size_b, run.level))
             self._close(run, now)
 

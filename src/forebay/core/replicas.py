@@ -68,8 +68,8 @@ class Replica:
     """One child and the runs it has. Runs that are not parallel run one after another."""
 
     __slots__ = (
-        "busy_until", "calls_max", "failures", "has_worked", "id", "items_done", "kill", "kill_tag",
-        "killed_at", "late", "name", "retiring", "runs", "since",
+        "busy_until", "calls_found", "calls_max", "failures", "has_worked", "id", "items_done", "kill",
+        "kill_tag", "killed_at", "late", "name", "retiring", "runs", "since",
     )  # fmt: skip
 
     def __init__(self, replica: int, name: str = "", calls_max: int | None = None) -> None:
@@ -80,6 +80,7 @@ class Replica:
         self.busy_until = 0.0  # when all its sequential runs are expected to be done; infinity: unknown
         self.late = False  # its head takes much longer than expected: nothing is planned on it
         self.calls_max = calls_max  # of an upstream: beside each other, where that is less than the task says
+        self.calls_found = calls_max or None  # the same, but while it pauses what it was before
         self.items_done = 0
         self.has_worked = False  # some item succeeded here
         self.failures = 0  # in a row since then, of errors that another process might not have
@@ -92,6 +93,15 @@ class Replica:
     def open(self) -> bool:
         """Whether it may be given work."""
         return self.kill is None and not self.retiring
+
+    def limit_calls(self, calls_max: int) -> None:
+        """It takes so many calls beside each other from now on, 0 for none."""
+        self.calls_max = calls_max
+        self.calls_found = calls_max or self.calls_found
+
+    def beside(self, concurrency: int) -> int:
+        """Return how many items of a task run here at once: of an upstream what was found for it."""
+        return concurrency if self.calls_found is None else min(self.calls_found, concurrency)
 
     def head(self) -> Run | None:
         """Return the sequential run that is being worked on, None when there is none."""

@@ -22,8 +22,9 @@ def tend(hand: Hand, task: TaskHand, at: float, now: float) -> None:
         return
     target_s, interval_s = bounds_s(task)
     newest = task.spec.discipline is Discipline.NEWEST
+    beside = max((one.beside(task.spec.concurrency) for one in hand.replicas.values() if one.open), default=1)
     while (first := reservoir.oldest() if newest else reservoir.first()) is not None:
-        few = len(reservoir) <= task.spec.batch_max * task.spec.concurrency
+        few = len(reservoir) <= task.spec.batch_max * beside
         drops = codel.drops(
             at - first.job.created_at, few=few, target_s=target_s, interval_s=interval_s, now=now
         )
@@ -81,14 +82,10 @@ def _least(reservoir: Reservoir) -> Request:
 
 def item_s(hand: Hand, task: TaskHand) -> float:
     """Return the seconds between two departures of the task at its best."""
-    replicas = sum(replica.open for replica in hand.replicas.values())
     spec = task.spec
+    beside = sum(replica.beside(spec.concurrency) for replica in hand.replicas.values() if replica.open)
     run_s = task.fit.run_s(spec.batch_max)
-    return (
-        UNMEASURED_RETRY_S
-        if run_s is None
-        else run_s / (spec.batch_max * spec.concurrency * max(1, replicas))
-    )
+    return UNMEASURED_RETRY_S if run_s is None else run_s / (spec.batch_max * (beside or spec.concurrency))
 
 
 def book(basin: Basin, task: str, each_s: float, late_s: float, now: float, jitter: float) -> float:

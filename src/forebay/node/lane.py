@@ -170,7 +170,7 @@ class Lane:
         """This replica takes so many calls beside each other, 0 for none; the next turn goes by it."""
         entry = self.dispatcher.hand.replicas.get(replica)
         if entry is not None and entry.calls_max != calls_max:
-            entry.calls_max = calls_max
+            entry.limit_calls(calls_max)
             self.facts.limited(next(iter(self.specs)), calls_max)
 
     def look_for_cancels(self) -> None:
