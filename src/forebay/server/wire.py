@@ -25,14 +25,12 @@ from forebay.server.limits import (
     IDEMPOTENCY_KEY_LENGTH_MAX,
     METADATA_BYTES_MAX,
     METADATA_ENTRIES_MAX,
-    NESTING_MAX,
     ORDERING_KEY_LENGTH_MAX,
 )
+from forebay.server.nesting import is_flat, is_too_deep, too_deep
 from forebay.server.times import instant
 
 PRIORITY_NAMES = {"high": PRIORITY_HIGH, "normal": PRIORITY_NORMAL, "low": PRIORITY_LOW}
-_NESTING = (dict, list)
-_MEMBERS_FEW = 16
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_LENGTH_MAX}}}", re.ASCII)
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`(?: - at `\$\.?(.*)`)?$", re.DOTALL)
@@ -80,8 +78,8 @@ def decode(body: bytes) -> tuple[Submission, Any]:
         payload = _decode_any(raw)
     except _UNREADABLE as error:
         raise _decode_error(error, body) from None
-    if not _is_flat(payload) and _many_brackets(body) and _deeper_than(NESTING_MAX, payload):
-        raise _too_deep()
+    if not is_flat(payload) and is_too_deep(body, payload):
+        raise too_deep()
     return submission, payload
 
 
@@ -93,8 +91,8 @@ def decode_payload(body: bytes) -> Any:
         payload = _decode_any(body)
     except _UNREADABLE as error:
         raise _decode_error(error, body) from None
-    if _many_brackets(body) and _deeper_than(NESTING_MAX, payload):
-        raise _too_deep()
+    if is_too_deep(body, payload):
+        raise too_deep()
     return payload
 
 
@@ -186,47 +184,10 @@ def with_fingerprint(job: Job, spec: TaskSpec) -> Job:
     return job._replace(fingerprint=fingerprint, cache_s=cache_s)
 
 
-def _is_flat(payload: Any) -> bool:
-    """Say whether a payload of few members has none that nests: three times as quick as counting brackets."""
-    kind: Any = payload.__class__
-    if kind is not dict:
-        return kind is not list
-    if len(payload) > _MEMBERS_FEW:
-        return False
-    for member in payload.values():
-        kind = member.__class__
-        if kind is dict or kind is list:
-            return False
-    return True
-
-
-def _many_brackets(body: bytes) -> bool:
-    """Say whether there are enough brackets for deep nesting; two scans in C."""
-    return body.count(b"{") + body.count(b"[") > NESTING_MAX
-
-
-def _deeper_than(limit: int, value: Any) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [member for item in level for member in _members(item)]
-        if not level:
-            return False
-    return any(type(item) in _NESTING for item in level)
-
-
-def _members(value: Any) -> Iterable[Any]:
-    kind: Any = value.__class__
-    return value.values() if kind is dict else value if kind is list else ()
-
-
-def _too_deep() -> MalformedError:
-    return MalformedError(f"nested deeper than {NESTING_MAX} levels", limit=NESTING_MAX)
-
-
 def _decode_error(error: Exception, body: bytes) -> ForebayError:
     """Say what is wrong without echoing the body."""
     if isinstance(error, RecursionError):
-        return _too_deep()
+        return too_deep()
     if isinstance(error, UnicodeDecodeError):
         return MalformedError(f"not UTF-8 (byte {error.start})")
     text = str(error)
