@@ -113,7 +113,7 @@ def test_interrupted_and_started_again_nothing_is_submitted_twice(basin, tmp_pat
     lines = tmp_path / "in.ndjson"
     lines.write_text("".join(f"{n}\n" for n in range(400)))
     out = tmp_path / "out.ndjson"
-    command = ("submit", "echo", f"@{lines}", "--rate", "200/s", "--out", str(out), *wait)
+    command = ("submit", "echo", f"@{lines}", "--rate", "60/s", "--out", str(out), *wait)
     process = start(basin, *command)
     until(lambda: len(basin.jobs) >= 40, WAIT_S, "the first lines")
     process.send_signal(signal.SIGINT)

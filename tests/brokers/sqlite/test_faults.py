@@ -404,39 +404,6 @@ def test_a_store_that_is_not_where_it_was_accepts_nothing_and_finishes_what_it_h
     asyncio.run(go())
 
 
-@pytest.mark.timeout(60)
-def test_a_full_disk_takes_no_lease_from_its_holder(small_disk: SmallDisk) -> None:
-    data, ballast = small_disk.path / "data", small_disk.path / "ballast"
-
-    async def go() -> None:
-        broker = await SqliteBroker.open(data, clock=CLOCK)
-        await broker.enqueue([a_job(broker) for _ in range(2)], now=CLOCK.now())
-        [late] = await broker.lease("t", limit=1, lease_s=0.001, worker="w", now=CLOCK.now())
-        [lease] = await broker.lease("t", limit=1, lease_s=0.5, worker="w", now=CLOCK.now())
-        claim = Claim(lease.job.id, lease.fence)
-        with pytest.raises(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        with pytest.raises(StoreFullError):
-            while True:
-                await broker.enqueue([a_job(broker, 4_000)], now=CLOCK.now())
-        while CLOCK.now() < lease.until:
-            with pytest.raises(StoreFullError):
-                await broker.extend([claim], lease_s=0.5, now=CLOCK.now())
-        ballast.unlink()
-        while True:
-            try:
-                swept = await broker.sweep(limit=10, now=CLOCK.now())
-                break
-            except StoreFullError:
-                await asyncio.sleep(0.01)
-        assert [one.job.id for one in swept.overdue] == [late.job.id], "what had lapsed before is not spared"
-        assert await broker.extend([claim], lease_s=0.5, now=CLOCK.now()) == [Hold.HELD]
-        await broker.close()
-
-    asyncio.run(go())
-
-
 class HandClock(SystemClock):
     """Stands still until it is moved, so that no stall is one of the machine."""
 
@@ -446,6 +413,49 @@ class HandClock(SystemClock):
 
     def now(self) -> float:
         return self.at
+
+
+async def moved(clock: HandClock, broker: SqliteBroker, at: float) -> None:
+    """Move the clock, and wait until the loop was seen to turn."""
+    clock.at = at
+    while broker._committer._beat_at != at:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.timeout(60)
+def test_a_full_disk_takes_no_lease_from_its_holder(
+    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "BEAT_S", 0.005)
+    data, ballast = small_disk.path / "data", small_disk.path / "ballast"
+
+    async def go() -> None:
+        clock = HandClock()
+        broker = await SqliteBroker.open(data, clock=clock)
+        await broker.enqueue([a_job(broker) for _ in range(2)], now=clock.at)
+        [late] = await broker.lease("t", limit=1, lease_s=0.1, worker="w", now=clock.at)
+        [lease] = await broker.lease("t", limit=1, lease_s=3.0, worker="w", now=clock.at)
+        claim = Claim(lease.job.id, lease.fence)
+        await moved(clock, broker, late.until + 0.1)
+        pause_s = committer.FULL_RETRY_S + 0.1  # a full disk is left alone so long before the next try
+        with pytest.raises(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(StoreFullError):
+            while True:
+                await broker.enqueue([a_job(broker, 4_000)], now=clock.at)
+        while clock.at < lease.until:
+            await moved(clock, broker, clock.at + pause_s)
+            with pytest.raises(StoreFullError):
+                await broker.extend([claim], lease_s=2.0, now=clock.at)
+        ballast.unlink()
+        await moved(clock, broker, clock.at + pause_s)
+        swept = await broker.sweep(limit=10, now=clock.at)
+        assert [one.job.id for one in swept.overdue] == [late.job.id], "what had lapsed before is not spared"
+        assert await broker.extend([claim], lease_s=2.0, now=clock.at) == [Hold.HELD]
+        await broker.close()
+
+    asyncio.run(go())
 
 
 @pytest.mark.timeout(60)
@@ -468,9 +478,7 @@ def test_a_process_that_stood_still_takes_no_lease_from_its_holder(
         until = clock.at + 2.0
         for at in (until - 1.5, until - 1.0, until - 0.5, until + 0.01):  # turning as it should
             assert not (await broker.sweep(limit=10, now=clock.at)).overdue
-            clock.at = at
-            while broker._committer._beat_at != at:
-                await asyncio.sleep(0)
+            await moved(clock, broker, at)
         swept = await broker.sweep(limit=10, now=clock.at)
         assert [one.job.id for one in swept.overdue] == [lease.job.id], (
             "time is given once, for the stall alone"
