@@ -13,9 +13,7 @@ from forebay.brokers.postgres.rows import (
     STATES,
     UUID,
     Row,
-    attempts_bytes,
     columns,
-    error_bytes,
     job_of,
     lease_of,
 )
@@ -26,6 +24,7 @@ from forebay.core.blobs import named
 from forebay.core.job import CancelVerdict, Job, JobError, Sweep, Transition
 from forebay.core.lifecycle import FINAL, Event, State
 from forebay.core.retention import Keeping
+from forebay.packed import attempts_bytes, error_bytes
 
 _STEP: Final = (
     ("id", "uuid"), ("fence", "int8"), ("forced", "bool"), ("state", "int2"), ("final", "bool"),

@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
-from forebay.core.job import Attempt, Job, JobError, JobRecord, Lease, Standing
+from forebay.core.job import Job, JobRecord, Lease, Standing
 from forebay.core.lifecycle import FINAL, State
+from forebay.packed import attempts_of, error_of
 
 Row = tuple[Any, ...]
 
@@ -63,10 +62,6 @@ INSERT_JOBS: Final = (
     + ", ".join(f"%s::{kind}[]" for _, kind in _INSERTED)
     + ") ON CONFLICT (id) DO NOTHING RETURNING id::text"
 )
-
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODE_ERROR: Final = msgspec.msgpack.Decoder(JobError)
-_DECODE_ATTEMPTS: Final = msgspec.msgpack.Decoder(tuple[Attempt, ...])
 
 
 def key_bytes(key: str | None) -> bytes | None:
@@ -159,23 +154,3 @@ def lease_of(row: Row, *, skew_s: float = 0.0) -> Lease:
         stands.cancel_requested,
         stands.checkpoint,
     )
-
-
-def error_bytes(error: JobError | None) -> bytes | None:
-    """Return the error column."""
-    return None if error is None else _ENCODER.encode(error)
-
-
-def error_of(column: bytes | None) -> JobError | None:
-    """Return the error of an error column."""
-    return None if column is None else _DECODE_ERROR.decode(column)
-
-
-def attempts_bytes(attempts: tuple[Attempt, ...]) -> bytes | None:
-    """Return the attempts column; NULL when there are none."""
-    return _ENCODER.encode(attempts) if attempts else None
-
-
-def attempts_of(column: bytes | None) -> tuple[Attempt, ...]:
-    """Return the attempts of an attempts column."""
-    return () if column is None else _DECODE_ATTEMPTS.decode(column)

@@ -10,8 +10,6 @@ from forebay.brokers.sqlite.rows import (
     INSERT_RESULT,
     STATE_NUMBERS,
     Found,
-    attempts_bytes,
-    error_bytes,
     flags_of,
 )
 from forebay.brokers.sqlite.shelf import Held, Shelf
@@ -20,6 +18,7 @@ from forebay.core.blobs import named
 from forebay.core.job import CancelVerdict, Lease, Sweep
 from forebay.core.lifecycle import WAITING, Event, State, next_state
 from forebay.core.settle import waiting_end, waiting_error
+from forebay.packed import attempts_bytes, error_bytes
 
 _LATER = (
     "SELECT j.task, r.state, r.ready_at, j.ms, j.tenant, j.priority, j.deadline_at, j.ordering_key"

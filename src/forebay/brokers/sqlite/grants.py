@@ -11,9 +11,7 @@ from forebay.brokers.sqlite.rows import (
     SELECT_JOB,
     STATE_NUMBERS,
     Row,
-    attempts_bytes,
     end_of,
-    error_bytes,
     flags_of,
     job_of,
     lease_of,
@@ -25,6 +23,7 @@ from forebay.core.blobs import named
 from forebay.core.job import Claim, Hold, Job, Lease, Settled, Transition
 from forebay.core.lifecycle import FINAL, State
 from forebay.core.settle import cancelled_instead
+from forebay.packed import attempts_bytes, error_bytes
 
 _RUNNING = STATE_NUMBERS[State.RUNNING]
 _SUCCEEDED = STATE_NUMBERS[State.SUCCEEDED]

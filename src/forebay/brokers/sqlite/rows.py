@@ -3,10 +3,9 @@
 import math
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from forebay.core.job import Attempt, Job, JobError, JobRecord, Lease, Standing
+from forebay.core.job import Job, JobRecord, Lease, Standing
 from forebay.core.lifecycle import FINAL, State
+from forebay.packed import attempts_of, error_of
 
 Row = tuple[Any, ...]
 
@@ -66,10 +65,6 @@ SELECT_GRANTABLE: Final = (
     f"SELECT {_JOB}, {_RUN} FROM jobs j LEFT JOIN runs r ON r.seq = j.seq WHERE j.seq = ?"
 )
 SELECT_RUNS: Final = f"SELECT {_JOB}, {_RUN} FROM runs r JOIN jobs j ON j.seq = r.seq WHERE r.state = ?"
-
-_DECODE_ERROR = msgspec.msgpack.Decoder(JobError)
-_DECODE_ATTEMPTS = msgspec.msgpack.Decoder(tuple[Attempt, ...])
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Found(NamedTuple):
@@ -209,23 +204,3 @@ def end_of(job: Job) -> float:
     if expires_at is None:
         return math.inf if deadline_at is None else deadline_at
     return expires_at if deadline_at is None or expires_at < deadline_at else deadline_at
-
-
-def error_bytes(error: JobError | None) -> bytes | None:
-    """Return the error column."""
-    return None if error is None else _ENCODER.encode(error)
-
-
-def error_of(column: bytes | None) -> JobError | None:
-    """Return the error of an error column."""
-    return None if column is None else _DECODE_ERROR.decode(column)
-
-
-def attempts_bytes(attempts: tuple[Attempt, ...]) -> bytes | None:
-    """Return the attempts column; NULL when there are none."""
-    return _ENCODER.encode(attempts) if attempts else None
-
-
-def attempts_of(column: bytes | None) -> tuple[Attempt, ...]:
-    """Return the attempts of an attempts column."""
-    return () if column is None else _DECODE_ATTEMPTS.decode(column)
