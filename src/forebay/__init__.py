@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forebay import postgres as postgres
     from forebay import sinks as sinks
     from forebay import sources as sources
     from forebay import streams as streams
@@ -67,7 +68,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"sinks", "sources", "streams"}:  # packages, with extras of their own
+    if name in {"postgres", "sinks", "sources", "streams"}:  # packages, with extras of their own
         return import_module(f"forebay.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'forebay' has no attribute {name!r}")

@@ -38,6 +38,11 @@ class Message(msgspec.Struct, array_like=True):
     changes: list[tuple[str, int, int]] = []  # job, its place in tasks, state
 
 
+def channel_of(schema: str) -> str:
+    """Return the channel on which the processes of a store hear each other."""
+    return f"forebay_{schema}"
+
+
 def messages_of(news: News, sender: str) -> list[str]:
     """Return the payloads that tell of news; what does not fit is left out."""
     changes = news.changes[:CHANGES_MAX]
@@ -73,7 +78,7 @@ class Wire:
     def __init__(self, connections: Connections, hear: Callable[[News], None]) -> None:
         self._connections = connections
         self._hear = hear
-        self._channel = f"forebay_{connections.address.schema}"
+        self._channel = channel_of(connections.address.schema)
         self._sender = secrets.token_hex(8)
         self._pending = News()
         self._told = asyncio.Event()
