@@ -15,6 +15,8 @@ PAGE_BYTES: Final = 4096
 ATOMIC_ENTRIES: Final = 512  # PIPE_BUF: so many are written in one piece
 ENTRIES_MAX: Final = 64_000  # with the slots in use, fits twice into the megabyte a pipe may have
 _NONBLOCK: Final = 2  # SPLICE_F_NONBLOCK
+_WAITING: Final = termios.FIONREAD
+_ioctl: Final = fcntl.ioctl  # for every frame, hence by a short way
 
 
 class Pipe:
@@ -66,7 +68,7 @@ class Pipe:
 
     def depth(self) -> int:
         """Return how many entries wait now."""
-        fcntl.ioctl(self.fd, termios.FIONREAD, self._seen)
+        _ioctl(self.fd, _WAITING, self._seen)
         return self._count[0] // ENTRY_BYTES
 
     def peek(self, scratch: "Pipe") -> Sequence[int]:

@@ -26,6 +26,7 @@ from forebay.streams.ring import Ring
 from forebay.streams.slab import DIMENSIONS_MAX, ENDED, PID
 
 AUDIT_EVERY_S: Final = 0.005  # at most, where no slot is free
+_accepted: Final = Accepted._make  # a fifth of the time of Accepted(...), once for every frame
 
 
 class Writer:
@@ -36,6 +37,7 @@ class Writer:
         self._ring = ring
         self._form = form
         self._numpy = numpy
+        self._ndarray = numpy.ndarray
         self._shape = form.shape
         self._dtype = None if form.dtype is None else numpy.dtype(form.dtype)
         self._arrays: list[Any] = []
@@ -57,7 +59,7 @@ class Writer:
         try:
             if self._ring.slab.words[ENDED]:
                 raise StreamEndedError("the stream has ended: no frame more is taken in")
-            array = frame if isinstance(frame, self._numpy.ndarray) else self._as_array(frame)
+            array = frame if isinstance(frame, self._ndarray) else self._as_array(frame)
             if array.shape != self._shape or array.dtype != self._dtype:
                 self._check_form(array)
             if priority.__class__ is not int or not 0 <= priority < self._form.priorities:
@@ -91,14 +93,14 @@ class Writer:
             return self.refuse(Reason.LATE)
         with self._turn:  # threads decide one after the other, so that together they keep the bound
             decision = self.door.decide(ring.load())
-            slot = evicted = -1
-            if isinstance(decision, Enter):
+            slot, evicted = -1, 0
+            if isinstance(decision, Enter) and (decision.evict or (slot := ring.take_free()) < 0):
                 slot, evicted, decision = self._slot_for(decision, priority)
         if not isinstance(decision, Enter):
             return None if isinstance(decision, Hold) else self.refuse(decision.reason)
         self._fill(slot, array)
         seq = ring.commit(slot, captured, due, decision.degraded, priority)
-        return Accepted(seq, decision.degraded, evicted) if seq >= 0 else Dropped(Reason.OLDEST.value)
+        return _accepted((seq, decision.degraded, evicted)) if seq >= 0 else Dropped(Reason.OLDEST.value)
 
     def refuse(self, reason: Reason, retry_after_s: float | None = None) -> Dropped:
         """Count a frame that is not taken in, and return the verdict on it."""
@@ -106,10 +108,8 @@ class Writer:
         return Dropped(reason.value, retry_after_s)
 
     def _slot_for(self, enter: Enter, priority: int) -> tuple[int, int, Decision]:
-        """Return a slot to fill, how many frames were dropped for it, and what is decided at last."""
-        ring = self._ring
-        if not enter.evict and (slot := ring.take_free()) >= 0:
-            return slot, 0, enter
+        """Where no slot is free, or frames must go first: return a slot to fill, how many frames were dropped
+        for it, and what is decided at last."""
         slot, evicted = self._evict(enter, priority)
         if slot < 0 and enter.evict and self._is_full_of_urgent():
             return -1, 0, Refuse(Reason.FULL)
@@ -155,7 +155,7 @@ class Writer:
             else:
                 write_form(ring.slab, slot, array)
                 target = ring.slab.array(self._numpy, slot, array.shape, array.dtype)
-            self._numpy.copyto(target, array)  # lets other threads run meanwhile
+            target[...] = array  # lets other threads run meanwhile
         except BaseException:
             ring.give_back(slot)
             raise
