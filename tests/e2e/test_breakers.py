@@ -12,10 +12,16 @@ WAIT_MAX_S = 40.0
 
 
 @pytest.fixture
-def server(tmp_path):
+def open_for():
+    return "1s"
+
+
+@pytest.fixture
+def server(tmp_path, open_for):
     state = tmp_path / "state"
     state.write_text("down")
-    with Served(tmp_path / "s", "guarded.py", env={"GUARDED_STATE": str(state)}) as served:
+    env = {"GUARDED_STATE": str(state), "GUARDED_OPEN_FOR": open_for}
+    with Served(tmp_path / "s", "guarded.py", env=env) as served:
         served.state_file = state
         yield served
 
@@ -117,6 +123,7 @@ def predict(server, task, payload):
     return server.ask("POST", f"/v1/predict/{task}", payload, headers, timeout=40.0)
 
 
+@pytest.mark.parametrize("open_for", ["8s"])  # the third request of each three comes before the next probe
 def test_requests_go_to_what_stands_in_too_and_the_answers_say_so(server):
     assert [predict(server, "big", "a").status for _ in range(2)] == [500, 500]
     answer = predict(server, "big", "a")

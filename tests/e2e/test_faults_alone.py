@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import SHORT, Served, timed
+from tests.e2e.harness import SHORT, WAIT_MAX_S, Served, timed
 from tests.pipes import fill
 from tests.waiting import until
 
@@ -57,7 +57,7 @@ def memory_group(limit_b):
     try:
         yield group
     finally:
-        until(lambda: not (group / "cgroup.procs").read_text().strip(), 10.0, "the group empty")
+        until(lambda: not (group / "cgroup.procs").read_text().strip(), WAIT_MAX_S, "the group empty")
         group.rmdir()
 
 
@@ -80,7 +80,11 @@ def test_f017_a_poison_job_can_be_cancelled_between_its_deaths(tmp_path):
     with Served(tmp_path, "faults.py", workers=1, env=SHORT) as server:
         job_id = server.submit("poison", ["c", "os._exit"], attempts_max=100)["job_id"]
         server.started("c")
-        until(lambda: server.ask("DELETE", f"/v1/jobs/{job_id}").status in (200, 202, 409), 5.0, "answered")
+        until(
+            lambda: server.ask("DELETE", f"/v1/jobs/{job_id}").status in (200, 202, 409),
+            WAIT_MAX_S,
+            "answered",
+        )
         assert server.final(job_id)["status"] in ("CANCELLED", "FAILED")
         runs = server.runs()["c"]
         assert runs <= 3
@@ -127,8 +131,8 @@ def test_f044_f086_f107_without_any_worker_ttl_holds_and_readiness_says_why(tmp_
         server.start(ready=False)
         assert server.get("/healthz").status == 200
         job = server.submit("Broken", 1, ttl="1s")
-        assert server.final(job["job_id"], 5.0)["status"] == "EXPIRED"
-        reason = until(lambda: _reason(server, "crash_loop"), 20.0, "the crash loop named")
+        assert server.final(job["job_id"])["status"] == "EXPIRED"
+        reason = until(lambda: _reason(server, "crash_loop"), WAIT_MAX_S, "the crash loop named")
         assert "Broken" in reason
         assert server.get("/healthz").status == 200
         workers = server.get("/v1/workers").json["items"]
@@ -227,9 +231,9 @@ def test_f095_a_full_disk_refuses_new_work_and_the_server_goes_on_when_there_is_
         lines = server.log.splitlines()[lines_before:]
         assert len(lines) < 25, f"{len(lines)} log lines in 12 s: {lines[:5]}"
         stone.unlink()
-        done = server.final(running["job_id"], 20.0)
+        done = server.final(running["job_id"])
         assert done["status"] == "COMPLETED" and server.runs()["running"] == 1
-        until(lambda: server.is_ready(), 20.0, "ready again")
+        until(lambda: server.is_ready(), WAIT_MAX_S, "ready again")
         for answer in accepted:
             assert server.final(answer.json["job_id"])["status"] == "COMPLETED"
         assert server.submit("echo", 1, wait=10)["status"] == "COMPLETED"
@@ -271,7 +275,7 @@ def test_a_store_that_is_deleted_under_the_server_is_said_and_nothing_new_is_acc
         job = server.submit("nap", ["one", 1.5])["job_id"]
         server.started("one")
         shutil.rmtree(tmp_path / "data")
-        until(lambda: server.get("/readyz").status == 503, 5.0, "unready")
+        until(lambda: server.get("/readyz").status == 503, WAIT_MAX_S, "unready")
         answer = server.ask("POST", "/v1/jobs", {"task": "echo", "payload": 1})
         assert (answer.status, answer.json["code"]) == (503, "store_unavailable")
         assert server.final(job)["state"] == "succeeded"
@@ -288,7 +292,7 @@ def test_a_log_that_nobody_reads_holds_up_no_job_and_no_end(tmp_path):
         while b"127.0.0.1:" not in heard or not heard.endswith(b"\n"):
             heard += os.read(reader, 4096)
         server.port = int(heard.split(b"127.0.0.1:")[1].split()[0])
-        until(server.is_ready, 20.0, "ready")
+        until(server.is_ready, WAIT_MAX_S, "ready")
         fill(writer)
         for _ in range(3):
             job = server.submit("nap", ["x", 30])
@@ -298,7 +302,7 @@ def test_a_log_that_nobody_reads_holds_up_no_job_and_no_end(tmp_path):
         assert server.get("/readyz").status == 200
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGINT)
-        assert server.wait(10.0) == 0
+        assert server.wait(WAIT_MAX_S) == 0
     finally:
         server.end()
         os.close(writer)

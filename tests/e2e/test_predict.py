@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.e2e.harness import Served
+from tests.e2e.harness import WAIT_MAX_S, Served
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -32,6 +32,10 @@ def beside(action):
     return wait
 
 
+def requests_of(server, task):
+    return server.get(f"/v1/queues/{task}").json["requests"]
+
+
 def test_a_request_is_answered_and_leaves_nothing_behind(tmp_path):
     with Served(tmp_path, workers=1) as server:
         answer = predict(server, "echo", {"a": 1})
@@ -49,7 +53,7 @@ def test_a_late_one_is_told_at_its_deadline_and_its_worker_lives_on(tmp_path):
         pids = server.children()
         answer = predict(server, "nap", ["a", 2.0], x_request_timeout="300ms")
         assert (answer.status, answer.json["code"]) == (504, "deadline_passed")
-        until(lambda: "end a" in server.ledger_path.read_text(), 20, "it ran on")
+        until(lambda: "end a" in server.ledger_path.read_text(), WAIT_MAX_S, "it ran on")
         assert server.children() == pids
         server.stop()
 
@@ -66,28 +70,34 @@ def test_a_request_whose_worker_is_killed_runs_again_while_there_is_time(tmp_pat
 
 
 def test_a_stop_answers_what_was_let_in_and_refuses_the_rest(tmp_path):
-    with Served(tmp_path, workers=1) as server:
-        first = beside(lambda: predict(server, "nap", ["c", 1.5], x_request_timeout="60"))
+    go = tmp_path / "go"
+    with Served(tmp_path, "gated.py", workers=1) as server:
+        first = beside(lambda: predict(server, "hold", ["c", str(go)], x_request_timeout="60"))
         server.started("c")
-        second = beside(lambda: predict(server, "nap", ["d", 0.1], x_request_timeout="60"))
-        until(lambda: server.get("/v1/queues/nap").json["requests"]["waiting"] == 1, 20, "the second waits")
+        second = beside(lambda: predict(server, "hold", ["d", str(go)], x_request_timeout="60"))
+        until(lambda: requests_of(server, "hold")["waiting"] == 1, WAIT_MAX_S, "the second waits")
         server.signal(signal.SIGTERM)
-        until(lambda: predict(server, "echo", 1).status == 503, 20, "draining")
+        until(lambda: server.get("/readyz").status == 503, WAIT_MAX_S, "draining")
+        assert predict(server, "echo", 1).status == 503
+        go.touch()
         assert first().status == 200 and second().status == 200
         assert server.wait(40) == 0
 
 
 def test_a_client_that_hangs_up_is_not_worked_for(tmp_path):
-    with Served(tmp_path, workers=1) as server:
-        first = beside(lambda: predict(server, "nap", ["e", 6.0], x_request_timeout="60"))
+    go = tmp_path / "go"
+    with Served(tmp_path, "gated.py", workers=1) as server:
+        first = beside(lambda: predict(server, "hold", ["e", str(go)], x_request_timeout="60"))
         server.started("e")
         connection = server.connect()
-        body = b'["f", 0.1]'
-        connection.request("POST", "/v1/predict/nap", body, {"Content-Type": "application/json"})
-        until(lambda: server.get("/v1/queues/nap").json["requests"]["waiting"] == 1, 20, "it waits")
+        body = json.dumps(["f", str(go)]).encode()
+        headers = {"Content-Type": "application/json", "X-Request-Timeout": "60"}
+        connection.request("POST", "/v1/predict/hold", body, headers)
+        until(lambda: requests_of(server, "hold")["waiting"] == 1, WAIT_MAX_S, "it waits")
         connection.close()
-        until(lambda: server.get("/v1/queues/nap").json["requests"]["waiting"] == 0, 20, "it is gone")
-        assert server.get("/v1/queues/nap").json["requests"]["running"] == 1, "the first one still runs"
+        until(lambda: requests_of(server, "hold")["waiting"] == 0, WAIT_MAX_S, "it is gone")
+        assert requests_of(server, "hold")["running"] == 1, "the first one still runs"
+        go.touch()
         assert first().status == 200
         assert "f" not in {line[1] for line in server.ledger()}
         server.stop()

@@ -5,7 +5,7 @@ import os
 import forebay
 
 app = forebay.App()
-SHORT = {"failures": 2, "window": "60s", "open_for": "1s"}
+SHORT = {"failures": 2, "window": "60s", "open_for": os.environ.get("GUARDED_OPEN_FOR", "1s")}
 features = forebay.Breaker("features", **SHORT)
 
 
