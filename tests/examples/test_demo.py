@@ -119,7 +119,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_directory(number, tmp_path
     finally:
         demo.kill()
     assert demo.returncode == 130 and "interrupted" in said and "Traceback" not in said
-    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert not psutil.wait_procs(family, timeout=30)[1]
     assert not list(tmp_path.glob("forebay-demo-*"))
 
 
