@@ -19,6 +19,9 @@ from forebay.core.job import Query
 from forebay.errors import InvalidError, NotFoundError, StateConflictError, TooLargeError
 from tests.server.doors import a_front, serving
 
+TEST_MAX_S = 200.0
+pytestmark = pytest.mark.timeout(240)  # ten starts of the command, one after the other, on any machine
+
 
 def with_server(tmp_path, test, **settings):
     """Run a blocking test(client, front, payloads) beside a real server; `payloads` reads what was stored."""
@@ -34,7 +37,7 @@ def with_server(tmp_path, test, **settings):
             return asyncio.run_coroutine_threadsafe(read(), loop).result(10)
 
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(60), serving(front) as (port, _):
+        async with asyncio.timeout(TEST_MAX_S), serving(front) as (port, _):
             with forebay.Client(f"http://127.0.0.1:{port}", retry_for=2) as client:
                 await asyncio.to_thread(test, client, front, payloads)
         await front.blobs.close()
@@ -166,7 +169,7 @@ def test_refusals_are_told_and_leave_no_half_file(tmp_path):
 def test_the_awaiting_client_does_the_same(tmp_path):
     async def run():
         front = a_front(blobs=tmp_path / "blobs")
-        async with asyncio.timeout(30), serving(front) as (port, _):
+        async with asyncio.timeout(TEST_MAX_S), serving(front) as (port, _):
             async with forebay.AsyncClient(f"http://127.0.0.1:{port}") as client:
                 ref = await client.put_blob(b"x" * 3_000_000, "a/b")
                 assert isinstance(ref, BlobRef)
