@@ -15,6 +15,7 @@ from forebay.cli import (
     erase,
     jobs,
     keys,
+    migrate,
     queues,
     serve,
     size,
@@ -122,6 +123,7 @@ def _build() -> typer.Typer:
     root.command("api", cls=Command, rich_help_panel=RUN)(apart.api)
     root.command("work", cls=Command, rich_help_panel=RUN)(apart.work)
     root.command("stream", cls=Command, rich_help_panel=RUN)(stream.stream)
+    root.command("migrate", cls=Command, rich_help_panel=RUN)(migrate.migrate)
     root.command("conform", cls=Command, rich_help_panel=PLAN)(conform.conform)
     root.command("submit", cls=Command, rich_help_panel=WORK)(submit.submit)
     root.command("wait", cls=Command, rich_help_panel=WORK)(wait.wait)

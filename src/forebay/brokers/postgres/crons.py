@@ -10,7 +10,7 @@ from forebay.core.job import Job, Receipt
 
 _COLUMNS: Final = 'name, "when", due_at, paused, job_id, job_due_at, skipped'
 _SELECT: Final = f"SELECT {_COLUMNS} FROM marks"
-_PUT: Final = (
+PUT_MARK: Final = (
     f"INSERT INTO marks ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET"
     ' "when" = excluded."when", due_at = excluded.due_at, paused = excluded.paused, job_id = excluded.job_id,'
     " job_due_at = excluded.job_due_at, skipped = excluded.skipped"
@@ -40,7 +40,9 @@ class PostgresCrons:
             if is_dealt_with(mark, due_at, job, when=when, skipped=skipped):
                 return None
             receipt = None if job is None else (await self._intake.enqueue(tx, [job], now))[0]
-            await tx.run(_PUT, _values(moved(mark, name, due_at, receipt, when=when, skipped=skipped)))
+            await tx.run(
+                PUT_MARK, mark_values(moved(mark, name, due_at, receipt, when=when, skipped=skipped))
+            )
             return receipt
 
         receipt: Receipt | None = await self._write(work, now)
@@ -51,7 +53,7 @@ class PostgresCrons:
 
         async def work(tx: Tx) -> CronMark:
             mark = steered(await self._mark(tx, name) or CronMark(name, "", tx.now), paused, tx.now)
-            await tx.run(_PUT, _values(mark))
+            await tx.run(PUT_MARK, mark_values(mark))
             return mark
 
         mark: CronMark = await self._write(work, now)
@@ -72,6 +74,7 @@ class PostgresCrons:
         return CronMark(*rows[0]) if rows else None
 
 
-def _values(mark: CronMark) -> Row:
+def mark_values(mark: CronMark) -> Row:
+    """Return the parameters of PUT_MARK."""
     due_at = None if mark.job_due_at is None else float(mark.job_due_at)
     return mark.name, mark.when, float(mark.due_at), mark.paused, mark.job_id, due_at, mark.skipped

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 _COLUMNS: Final = "fingerprint, task, version, tenant, deaths, job_id, since, at, condemned_at"
 SELECT_DEADLY: Final = f"SELECT {_COLUMNS} FROM deadly"
-_PUT: Final = (
+PUT_DEADLY: Final = (
     f"INSERT INTO deadly ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
     " ON CONFLICT (task, fingerprint) DO UPDATE SET version = excluded.version, tenant = excluded.tenant,"
     " deaths = excluded.deaths, job_id = excluded.job_id, since = excluded.since, at = excluded.at,"
@@ -58,7 +58,7 @@ class Deadly:
             if row is None:
                 await tx.run(_DROP, [task, fingerprint])
             else:
-                await tx.run(_PUT, list(row))
+                await tx.run(PUT_DEADLY, list(row))
         back = self.inputs.apply(changes)
         tx.undo.append(lambda: self.inputs.apply(back))
         tx.news.deadly = True

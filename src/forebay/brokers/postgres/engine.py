@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from forebay.brokers.postgres import holds
 from forebay.brokers.postgres.address import Address
+from forebay.brokers.postgres.arriving import Arriving
 from forebay.brokers.postgres.bells import Bells
 from forebay.brokers.postgres.changes import Changes
 from forebay.brokers.postgres.committer import Committer, Kind, Op
@@ -89,6 +90,7 @@ class PostgresBroker:
         self.crons = PostgresCrons(self._write, self._store, self._intake, address.schema)
         self.quarantine = PostgresQuarantine(self._deadly, self._write, self._store.seen_at)
         self.nodes = PostgresNodes(self._store)
+        self.arriving = Arriving(self._write, address.schema)
         self._wire = Wire(self._connections, self._heard)
         self._upkeep = Upkeep(self._store, self._committer, self._deadly, self.outbox, self._bells.tell)
         self._closed = False

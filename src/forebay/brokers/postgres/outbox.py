@@ -10,8 +10,8 @@ from forebay.brokers.postgres.store import Row, Store, Tx
 from forebay.core.outbox import OPEN, TRIES_KEPT, Delivery, DeliveryState, DeliveryStep, Try, endpoint_of
 
 _STATES: Final = tuple(DeliveryState)
-_NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
-_WAITING, _SENDING = _NUMBERS[DeliveryState.WAITING], _NUMBERS[DeliveryState.SENDING]
+NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
+_WAITING, _SENDING = NUMBERS[DeliveryState.WAITING], NUMBERS[DeliveryState.SENDING]
 _COLUMNS: Final = "job_id::text, url, state, tries, since, due_at, before, ended_at, log"
 _OWE: Final = (
     "INSERT INTO deliveries (job_id, url, endpoint, state, tries, since, due_at)"
@@ -168,7 +168,7 @@ async def _put(tx: Tx, rows: Sequence[Delivery]) -> None:
     values = [
         (
             row.job_id,
-            _NUMBERS[row.state],
+            NUMBERS[row.state],
             float(row.since),
             None if row.due_at is None else float(row.due_at),
             row.before,

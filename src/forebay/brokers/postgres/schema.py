@@ -140,8 +140,13 @@ CREATE UNLOGGED TABLE nodes (node text PRIMARY KEY, at float8 NOT NULL, document
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500);
 """
 
+# The store that was moved here, and since when all of it is here.
+_THIRD: Final = """
+CREATE TABLE origins (name text PRIMARY KEY, done_at float8);
+"""
+
 # Step n makes version n + 1 of version n.
-STEPS: Final = (_FIRST, _SECOND)
+STEPS: Final = (_FIRST, _SECOND, _THIRD)
 VERSION: Final = len(STEPS)
 
 

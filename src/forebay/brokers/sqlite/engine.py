@@ -10,6 +10,7 @@ import apsw
 from forebay.brokers.sqlite import schema
 from forebay.brokers.sqlite.committer import Committer, Sync
 from forebay.brokers.sqlite.crons import SqliteCrons
+from forebay.brokers.sqlite.leaving import Leaving
 from forebay.brokers.sqlite.lock import OwnerLock, prepare_directory
 from forebay.brokers.sqlite.outbox import SqliteOutbox
 from forebay.brokers.sqlite.place import Place
@@ -63,6 +64,7 @@ class SqliteBroker:
         self.outbox = SqliteOutbox(book, committer)
         self.crons = SqliteCrons(book.crons, committer, place)
         self.quarantine = SqliteQuarantine(book, committer)
+        self.leaving = Leaving(book, committer)
 
     @classmethod
     async def open(
