@@ -1,12 +1,13 @@
 """Cameras before a crowd: what a pipeline loses, beside multiprocessing.Queue with the same model in the same run.
 
-    python bench/cameras.py [crowd spike outage kills policy] [--secs 10] [--kills 100] [--json FILE]
+    python bench/cameras.py [crowd spike outage kills policy flood] [--secs 10] [--kills 100] [--json FILE]
 
 crowd   15 cameras of 30 frames/s before a model of 250 whole frames/s: share lost, p99 from capture
 spike   the same cameras with ten times the rate for a while: memory, accounts
 outage  a stage of 64 frames and 500 ms whose model fails for a while: breaker, fallback, the camera's waits
 kills   processes of a stage killed at random: is anything stuck or miscounted, how long until it serves again
 policy  processor microseconds of what decides on one frame: offer and take of a queue of 15 streams
+flood   five cameras before the replica of a served task, without and with 10,000 jobs for it: p99, share lost
 
 Frames are 320x240x3. The model waits 0.3 ms for a call and 3.7 ms for the pixels of a whole frame (so a frame of half
 the height and width takes a quarter), so that two cores are enough.
@@ -19,13 +20,16 @@ import os
 import queue
 import random
 import signal
+import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy
-from harness import machine_lock, quantile, show
+from harness import Served, machine_lock, quantile, show
 
 import forebay
 from forebay.core.gate import Gate, GateTerms
@@ -37,7 +41,8 @@ SHAPE = (240, 320, 3)
 WHOLE = 240 * 320
 CALL_S, FRAME_S = 0.0003, 0.0037
 CAMERAS, PER_S = 15, 30.0
-PARTS = ("crowd", "spike", "outage", "kills", "policy")
+PARTS = ("crowd", "spike", "outage", "kills", "policy", "flood")
+FLOOD_JOBS, FLOOD_SETTLE_S = 10_000, 12.0  # what frames use is known after ten seconds
 CONTEXT = multiprocessing.get_context("spawn")
 Row = tuple[str, str, str]
 
@@ -300,6 +305,56 @@ def policy(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
         figures[f"policy us, {name}"] = each_us
         rows.append((f"offer, a third of a take; {name}: us", f"{each_us:.2f}", "bar 5"))
     return rows
+
+
+def flood(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
+    """Frames of a served pipeline before and in a flood of jobs for the same replica."""
+    with tempfile.NamedTemporaryFile() as told:
+        server = Served("flood_models.py", workers=1, FLOOD_TOLD=told.name)
+        try:
+            server.wait_ready()
+            time.sleep(FLOOD_SETTLE_S)
+            calm = watch_frames(server, args.secs)
+            lines = b"".join(b'{"task": "Detect", "payload": %d}\n' % n for n in range(FLOOD_JOBS))
+            kind = {"Content-Type": "application/x-ndjson"}
+            asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/jobs", lines, kind)
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                answer.read()
+            flooded = watch_frames(server, args.secs)
+            waiting = server.get("/v1/queues/Detect")["depth"]
+        finally:
+            server.stop()
+        frames = [tuple(map(float, line.split())) for line in Path(told.name).read_text().splitlines()]
+    rows: list[Row] = []
+    seen: dict[str, dict[str, float]] = {}
+    for name, (began, ended, sent, lost) in (("calm", calm), ("flood", flooded)):
+        waits = [took_s for captured_at, took_s in frames if began <= captured_at < ended]
+        seen[name] = {"sent": sent, "lost": lost / sent, "p99_ms": quantile(waits, 0.99) * 1000}
+        rows.append(
+            (
+                f"five cameras, {name}: p99, ms",
+                f"{seen[name]['p99_ms']:.1f}",
+                f"lost {seen[name]['lost']:.2%}",
+            )
+        )
+    ratio = seen["flood"]["p99_ms"] / seen["calm"]["p99_ms"]
+    figures["flood"] = {**seen, "ratio": ratio, "jobs_done": FLOOD_JOBS - waiting}
+    rows.append(("  p99 in the flood beside calm", f"{ratio:.2f}", "bar 1.2"))
+    rows.append(("  jobs done meanwhile", f"{FLOOD_JOBS - waiting:,}", f"of {FLOOD_JOBS:,}"))
+    return rows
+
+
+def watch_frames(server: Served, seconds: float) -> tuple[float, float, int, int]:
+    """Return when a span began and ended, and how many frames were sent and lost in it."""
+
+    def counts() -> tuple[int, int]:
+        streams = server.get("/v1/streams")["items"]
+        return sum(s["sent"] for s in streams), sum(sum(s["dropped"].values()) for s in streams)
+
+    began, before = time.time(), counts()
+    time.sleep(seconds)
+    after = counts()
+    return began, time.time(), after[0] - before[0], after[1] - before[1]
 
 
 def main() -> None:

@@ -32,6 +32,8 @@ from forebay.observe.logs import Seldom
 from forebay.observe.metrics import Exposition, Readers, Recent
 from forebay.observe.sampler import DepthSampler
 from forebay.pipeline.board import Board
+from forebay.pipeline.exposition import of_board
+from forebay.pipeline.hosts import Hosts, Terms
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.ports.nodes import nodes_of
@@ -49,6 +51,7 @@ if TYPE_CHECKING:  # the door is half of all there is to import: see _describe
     from forebay.server.serve import Server
 
 LAST_TRIES_S = 5.0  # for callbacks on their way; what is cut is sent by the next start
+FRAMES_GRACE_S = 2.0  # for frames that wait when the server goes
 LAST_ANSWERS_S = 0.3  # for answers on their way when the grace is used up
 
 EXIT_BROKEN = 4
@@ -75,6 +78,7 @@ class System:
         self.target = description.app
         self.tasks = {task.name: task for task in description.tasks}
         self.entries = description.crons
+        self.pipelines = description.pipelines
         self.signals = Signals()
         self.lifecycle = Lifecycle()
         self.keys = KeysWatch(settings, log=log, clock=clock)
@@ -82,6 +86,7 @@ class System:
         self.estimators: dict[str, Estimator] = {name: Recorded.of(task) for name, task in self.tasks.items()}
         self.recent = Recent.of(self.tasks)
         self.bounds = queue_bounds(description.tasks, settings)
+        self.board = Board(data_directory(settings))
         self.blobs: Keeper
         self.broker: Broker
         self.node: Node | Afar
@@ -90,6 +95,7 @@ class System:
         self.sampler: DepthSampler
         self.sender: Sender
         self.crons: Runner
+        self.hosts: Hosts
         self.door: Door
         self.server: Server | None = None  # none under an ASGI server of somebody else's
 
@@ -123,6 +129,7 @@ class System:
             self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
             self.sender = self._sender(meters)
             self.crons = self._runner(meters)
+            self.hosts = self._hosts()
             self.door = make_app(self._front(meters))
         except BaseException:
             await self.broker.close()
@@ -135,6 +142,7 @@ class System:
         if self.role.answers:
             self.sender.start()
             self.crons.start()
+        self.hosts.start()
         await self.neighbours.start()
         self.keys.start(self.broker)
         self.blobs.start()
@@ -145,6 +153,7 @@ class System:
         self.keys.stop()
         await self.crons.close()
         ends_at = self.clock.now() + self.settings.grace
+        await self.hosts.close(min(FRAMES_GRACE_S, self.settings.grace))
         if not self.signals.code:
             await self.node.drain(self.settings.grace, hurry=self.signals.hurry)
         await self.sampler.close()
@@ -180,6 +189,7 @@ class System:
             readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
             blobs=lambda: self.blobs.counts(),
             quarantined=lambda: self.broker.quarantine.counts(),
+            more=lambda: of_board(self.board.streams(), self.board.stages()),
         )
 
     async def _node(self, meters: Exposition) -> "Node | Afar":
@@ -227,6 +237,17 @@ class System:
         terms = CronTerms(tasks=self.tasks, bounds=self.bounds, meters=meters, log=self.log)
         return Runner(self.entries, self.broker, self.clock, terms)
 
+    def _hosts(self) -> Hosts:
+        requests = self.node.requests if self.role is Role.SERVE else None
+        if self.pipelines and requests is None:  # each machine would take the same frames once more
+            self.log.warning("pipelines_not_run", pipelines=list(self.pipelines), hint="`forebay serve` does")
+        terms = Terms(
+            app=self.target, data=data_directory(self.settings), env=process_environment(), log=self.log,
+            tasks=self.tasks, requests=requests, new_id=self.broker.new_id, clock=self.clock,
+            on_output=Echo(self.log, now=self.clock.now).line,
+        )  # fmt: skip
+        return Hosts(self.pipelines, terms)
+
     def _sender(self, meters: Exposition) -> Sender:
         from forebay.server.render import webhook_json
 
@@ -262,7 +283,7 @@ class System:
             neighbours=self.neighbours,
             sender=self.sender if self.role.answers else None,
             crons=self.crons,
-            board=Board(data_directory(self.settings)),
+            board=self.board,
             links=open_links(self.settings),
             callbacks=rules_of(self.settings),
             budgets=budgets_of(self.settings.budgets),

@@ -301,3 +301,30 @@ def test_declaring_imports_nothing_but_the_standard_library():
 def test_a_task_cannot_be_changed_after_it_was_declared():
     with pytest.raises(dataclasses.FrozenInstanceError):
         declared(echo).split = False
+
+
+def test_a_pipeline_is_declared_by_its_function_which_stays_what_it_is():
+    app = App()
+
+    def door():
+        raise AssertionError("nobody calls it here")
+
+    assert app.pipeline()(door) is door
+    app.pipeline(name="yard")(door)
+    assert list(app.pipelines) == ["door", "yard"]
+    with pytest.raises(AppError, match=r"^pipeline door: declared twice; give one of them another name=$"):
+        app.pipeline()(door)
+    with pytest.raises(
+        AppError, match=r"^pipeline takes_one: it must be a plain function without parameters$"
+    ):
+
+        @app.pipeline()
+        def takes_one(value):
+            return value
+
+    with pytest.raises(AppError, match=r"goes on a plain function, not on type$"):
+        app.pipeline()(type("Model", (), {}))
+    with pytest.raises(AppError, match=r"^pipeline door: there is no argument nam; did you mean name\?$"):
+        app.pipeline(nam="x")(door)
+    with pytest.raises(AppError, match=r"^pipeline door: name must be letters"):
+        app.pipeline(name="two words")(door)

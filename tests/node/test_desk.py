@@ -21,7 +21,7 @@ class Lane:
         self.refuses = refuses
         self.taken, self.gone, self.noted = [], [], []
 
-    def offer(self, job, on_end):
+    def offer(self, job, on_end, *, frame=False):
         if self.refuses:
             return Rejected(Reason.NO_WORKER, 1.0)
         self.on_end = on_end

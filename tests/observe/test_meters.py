@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.samples import Sample
 
 from forebay.core.admission import Reason
 from forebay.core.job import Depth, Job, Line
@@ -14,6 +16,7 @@ from forebay.observe.lanes import LaneMeters
 from forebay.observe.logs import Seldom
 from forebay.observe.meters import SECONDS_BOUNDS, Histogram, Meters
 from forebay.observe.metrics import RENDER_FRESH_S, Exposition
+from forebay.observe.together import added
 
 
 class Turning:
@@ -141,3 +144,28 @@ def test_a_scrape_says_which_variant_of_a_task_runs_and_how_many_results_were_ma
         ("degrading", {"task": "a", "level": 1, "fill": 0.81}),
         ("recovering", {"task": "a", "level": 0, "fill": 0.1}),
     ]
+
+
+def test_families_of_others_are_shown_beside_ours_and_the_same_sample_once():
+    degraded = CounterMetricFamily("inference_degraded", "Of others", labels=["level"])
+    degraded.add_metric(["fallback"], 4)
+    length = GaugeMetricFamily("inference_queue_length", "Of others", labels=["task"])
+    length.add_metric(["door/Detect"], 3)
+    dropped = CounterMetricFamily("inference_dropped", "Only of others", labels=["stream", "reason"])
+    dropped.add_metric(["door/cam", "late"], 2)
+    meters = Exposition(
+        ["a"],
+        now=lambda: 1.0,
+        depths=lambda: {"a": Depth(queued=6)},
+        more=lambda: [degraded, length, dropped],
+    )
+    text = meters.render()[0].decode()
+    assert 'inference_queue_length{task="a"} 6.0' in text
+    assert 'inference_queue_length{task="door/Detect"} 3.0' in text
+    assert 'inference_degraded_total{level="fallback"} 4.0' in text
+    assert 'inference_dropped_total{reason="late",stream="door/cam"} 2.0' in text
+    samples = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(samples) == len(set(samples))
+    assert text.count("# TYPE inference_queue_length gauge") == 1
+    twice = [Sample("x", {"a": "1"}, 2.0), Sample("x", {"a": "1"}, 3.0), Sample("x", {"a": "2"}, 1.0)]
+    assert [one.value for one in added(twice)] == [5.0, 1.0]

@@ -16,7 +16,7 @@ from forebay.cli.edge import run as forebay
 from forebay.errors import AppError, ForebayError, UnreachableError
 from forebay.pipeline import Pipeline, Stage, command
 from forebay.pipeline.board import Board
-from forebay.pipeline.exposition import Exposition
+from forebay.pipeline.exposition import Exposition, of_board
 from forebay.pipeline.live import Rates, lines_of
 from forebay.pipeline.loading import load_pipeline, source_of_text
 from forebay.pipeline.pages import Pages
@@ -91,6 +91,17 @@ def test_the_metrics_have_the_names_that_dashboards_know(report):
         "inference_producer_wait_ratio",
         "inference_consumer_idle_ratio",
     } <= names
+
+
+def test_a_server_shows_the_same_under_the_name_of_the_pipeline(report):
+    families = of_board(report.items(), report.stage_items())
+    found = {
+        (one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples
+    }
+    pipeline = report.pipeline
+    assert found["inference_dropped_total", (f"{pipeline}/stream-0", "failed")] == 1
+    assert found["inference_queue_capacity", (f"{pipeline}/fails_on_three",)] == 64
+    assert not list(of_board([], []))[0].samples
 
 
 def test_what_is_shown_is_what_the_document_of_the_server_says(report):

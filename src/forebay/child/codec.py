@@ -38,6 +38,19 @@ def make_decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, dec_hook=_as_object).decode
 
 
+def make_fitter(kind: Any) -> Callable[[Any], Any]:
+    """Return the function from a value of a frame, with arrays in it, to a value of this type. It raises
+    ValueError for one that does not fit."""
+    if has_pydantic(kind):
+        return typing.cast("Callable[[Any], Any]", adapter(kind).validate_python)
+    return lambda value: msgspec.convert(value, kind, dec_hook=_as_array)
+
+
+def _as_array(kind: type, value: Any) -> Any:
+    """The same as for JSON, and arrays where they are annotated."""
+    return value if isinstance(value, kind) else _as_object(kind, value)
+
+
 def make_output_check(kind: Any) -> Callable[[Any, bytes], str] | None:
     """Return what says why an output does not fit its annotation ("" when it does), None when all fit.
 

@@ -33,7 +33,8 @@ def describe(reference: str) -> AppDescription | DescribeFailed:
     """Return what the application declares, or why it cannot be told."""
     try:
         app = load_app(reference)
-        return AppDescription(reference, tuple(_spec(task) for task in app.tasks.values()), app.crons)
+        tasks = tuple(_spec(task) for task in app.tasks.values())
+        return AppDescription(reference, tasks, app.crons, tuple(app.pipelines))
     except LoadError as error:
         return DescribeFailed(str(error), error.where)
 

@@ -11,10 +11,12 @@ from forebay.child.codec import (
     encode_output,
     is_plain,
     make_decoder,
+    make_fitter,
     make_output_check,
     whole_numbers,
     with_blobs,
 )
+from forebay.child.pixels import FrameReader
 from forebay.child.texts import safe_text, type_name
 from forebay.core.job import JobError
 from forebay.declare.blob import Blob
@@ -25,7 +27,7 @@ from forebay.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from forebay.node.frames import ItemResult, RunItem
+from forebay.node.frames import FRAME_MARK, ItemResult, RunItem
 
 _UNFIT: Final[Any] = object()
 
@@ -35,6 +37,8 @@ class Inputs:
 
     def __init__(self, kind: Any, blobs: ChildBlobs | None) -> None:
         self._decode = make_decoder(kind)
+        self._fit = None if kind in {Any, object} else make_fitter(kind)
+        self._frames = FrameReader()
         self._blobs = blobs
         self._untyped = kind in {Any, object}
         self._takes_blob = kind is Blob
@@ -42,6 +46,9 @@ class Inputs:
     def value(self, item: RunItem) -> Any:
         """Return what the handler takes for this item; what its payload names is opened."""
         text, blobs = item.payload, self._blobs
+        if text[:1] == FRAME_MARK:
+            value = self._frames.value(text)
+            return value if self._fit is None else self._fit(value)
         untyped = False
         if blobs is not None and blobs.enter(item):
             text = blobs.text_of(item, takes_blob=self._takes_blob)

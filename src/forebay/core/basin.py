@@ -8,6 +8,7 @@ from typing import NamedTuple
 from forebay.core.job import PRIORITY_NORMAL, Job, JobError, Lease
 from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
 from forebay.core.share import Share
+from forebay.core.smooth import Smooth
 from forebay.core.tenant import Held
 
 LOOK_STANDS_S = 0.002  # a request whose body comes with its head is not judged twice
@@ -64,6 +65,7 @@ class Basin:
         self.booked: dict[str, float] = {}  # until when refused callers were told to come back, by task
         self.looked: Looked | None = None
         self.dry_at: float | None = None  # since when requests find no replica
+        self.smooth = Smooth()
         self._due: list[tuple[float, int, Request]] = []  # heap
         self._seq = 0
         self._held: dict[str, list[int]] = {}  # open requests and their bytes, by tenant
@@ -81,6 +83,8 @@ class Basin:
     def jobs_share(self, replicas: int, *, now: float) -> float:
         """Return the share of the time of so many replicas that requests of late leave to jobs."""
         load = self._busy(now) / max(1, replicas)
+        if self.smooth.live(now):
+            return max(LOAD_LEAST, 1.0 - self.smooth.kept(replicas, now) / max(1, replicas))
         return 1.0 if load < LOAD_LEAST else max(self.share.of_jobs, 1.0 - load, LOAD_LEAST)
 
     def _busy(self, now: float) -> float:

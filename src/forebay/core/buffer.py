@@ -40,10 +40,11 @@ class Reason(str, Enum):
     DECIMATED = "decimated"  # one in so many is wanted while a stage is crowded
     FAILED = "failed"  # its stage raised
     BREAKER = "breaker"  # the breaker of its stage was open, and nothing stood in
+    REFUSED = "refused"  # the task that it went to could not take it
 
 
 # Met by the stages of a pipeline alone; a queue of frames knows all others.
-IN_STAGES: Final = (Reason.DECIMATED, Reason.FAILED, Reason.BREAKER)
+IN_STAGES: Final = (Reason.DECIMATED, Reason.FAILED, Reason.BREAKER, Reason.REFUSED)
 
 
 class Accepted(NamedTuple):

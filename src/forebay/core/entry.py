@@ -37,9 +37,12 @@ def look(hand: Hand, asked: Asked, *, now: float, jitter: float) -> Rejected | N
     return verdict
 
 
-def admit(hand: Hand, job: Job, *, now: float, jitter: float) -> Request | Rejected:
-    """Let a request in, or say why not. What makes room for it ends as shed."""
+def admit(hand: Hand, job: Job, *, now: float, jitter: float, frame: bool = False) -> Request | Rejected:
+    """Let a request in, or say why not. What makes room for it ends as shed. `frame`: it is one of a stream,
+    and others will follow it."""
     basin = hand.basin
+    if frame:
+        basin.smooth.came(now)
     assert job.deadline_at is not None
     asked = Asked(job.task, job.tenant, job.priority, job.size, job.created_at, job.deadline_at)
     looked, basin.looked = basin.looked, None
@@ -146,9 +149,11 @@ def _press(task: TaskHand, ladder: Ladder, asked: Asked, told: Foretold, now: fl
 def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) -> Foretold | None:
     others_s = 0.0
     if len(hand.tasks) > 1:
+        jobs_wait = hand.basin.smooth.live(now)  # for frames, and for requests with them
         for name, other in hand.tasks.items():
             if other is not task:
-                count = len(other.held) + hand.basin.reservoirs[name].ahead(asked.priority, asked.deadline_at)
+                held = 0 if jobs_wait else len(other.held)
+                count = held + hand.basin.reservoirs[name].ahead(asked.priority, asked.deadline_at)
                 others_s += count * (other.fit.run_s(1) or 0.0)
     rate = hand.basin.rate_per_s(asked.task)
     fit = task.fit_of(asked.priority)
@@ -158,7 +163,7 @@ def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) 
     if told is None or told.starts_s <= 0:
         return told
     jobs = next((one for one in hand.tasks.values() if one.held), None)
-    if jobs is None or not hand.basin.share.jobs_within(told.starts_s):
+    if jobs is None or hand.basin.smooth.live(now) or not hand.basin.share.jobs_within(told.starts_s):
         return told
     run_s = jobs.fit.run_s(jobs.spec.batch_max) or 0.0  # of jobs, whose turn comes before this one's
     return told._replace(starts_s=told.starts_s + run_s, ends_s=told.ends_s + run_s)

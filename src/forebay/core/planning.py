@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from forebay.core.actions import GiveBack, RunBatch
 from forebay.core.batching import Trigger, closes_at, tightest, trigger
 from forebay.core.hand import Hand, TaskHand
+from forebay.core.keeping import left_to_jobs, lends
 from forebay.core.replicas import Item, Replica, Run
 
 AHEAD_S = 0.005  # expected work a replica may have beyond what it runs
@@ -29,8 +30,11 @@ def room(hand: Hand, task: TaskHand, now: float) -> int:
     """Return how many more jobs of `task` the replicas can use soon."""
     replicas = [replica for replica in hand.replicas.values() if replica.open]
     capacities = [_capacity(task, replica, now) for replica in replicas]
+    live = hand.basin.smooth.live(now)
+    if live:
+        capacities = capacities[: len(replicas) - hand.basin.smooth.kept(len(replicas), now)] or [0]
     # Beside requests jobs wait in hand for their share; where all replicas are late they would be given back.
-    if hand.basin.open and not task.held and not all(replica.late for replica in replicas):
+    if (hand.basin.open or live) and not task.held and not all(replica.late for replica in replicas):
         capacities[0] = max(capacities[0], piece_of(task))
     if len(hand.tasks) > 1:  # what other functions hold or ask for takes replicas too
         taken = sum(_pieces(other) for other in hand.tasks.values() if other is not task)
@@ -43,12 +47,15 @@ def start_runs(hand: Hand, *, now: float, limit: int | None = None) -> list[tupl
     """Send the jobs that should start now, `limit` runs at most; appends RunBatch actions. Returns how many
     jobs of which task each run has."""
     sent: list[tuple[TaskHand, int]] = []
+    live = hand.basin.smooth.live(now)
     for task in _oldest_first(hand.tasks.values()):
         while task.held:
-            replica = _best(hand, task, now)
+            replica, most = _best(hand, task, now, left_to_jobs(hand, now) if live else None), len(task.held)
+            if replica is None and live and lends(hand, task, now):
+                replica, most = _best(hand, task, now), 1
             if replica is None:
                 break
-            size = min(sendable(task, replica, now), len(task.held))
+            size = min(sendable(task, replica, now), most)
             if task.spec.batch_max == 1 and size > 1:
                 size = min(size, _fair_share(hand, task, now))
             if task.spec.batch_max == 1:
@@ -56,6 +63,8 @@ def start_runs(hand: Hand, *, now: float, limit: int | None = None) -> list[tupl
             why = _why(task, size, now=now)
             if why is None:
                 break
+            if live and most == 1:
+                hand.basin.smooth.lent(now)
             items = [task.held.popleft() for _ in range(size)]
             send(hand, task, replica, items, why, now)
             sent.append((task, size))
@@ -213,10 +222,10 @@ def _ends_at(replica: Replica) -> float | None:
     return replica.busy_until if replica.busy_until - replica.since <= FORESEEN_S else None
 
 
-def _best(hand: Hand, task: TaskHand, now: float) -> Replica | None:
+def _best(hand: Hand, task: TaskHand, now: float, among: list[Replica] | None = None) -> Replica | None:
     """The replica that may take a piece of `task` now with the least to do before it."""
     best: Replica | None = None
-    for replica in hand.replicas.values():
+    for replica in hand.replicas.values() if among is None else among:
         if sendable(task, replica, now) and not (hand.suspects and _reserved(hand) is replica):
             if not replica.runs:
                 return replica

@@ -110,6 +110,10 @@ class Replica:
                 return run
         return None
 
+    def serves_requests(self) -> bool:
+        """Say whether somebody waits for what it runs, or for what is sent to it."""
+        return any(run.sent and run.sent[0][1].request for run in self.runs)
+
     def restart(self, now: float) -> None:
         """Its head began something new: the next item, another pass, or the next run became the head."""
         self.since = now

@@ -8,6 +8,7 @@ from forebay.core.answering import late, lease_of
 from forebay.core.batching import Trigger, closes_at, trigger
 from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
+from forebay.core.keeping import note_use, riders
 from forebay.core.levels import look_all
 from forebay.core.planning import piece_of, send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
@@ -30,7 +31,7 @@ def start(hand: Hand, *, now: float) -> None:
         return
     while True:
         both = any(task.held for task in hand.tasks.values())
-        jobs_first = both and basin.share.jobs_next()
+        jobs_first = both and basin.share.jobs_next() and not basin.smooth.live(now)
         began = _jobs(hand, now) if jobs_first else _requests(hand, now)
         if not began:  # the turn of the jobs is not taken from them ahead of time
             began = _requests(hand, now, idle_only=True) if jobs_first else _jobs(hand, now)
@@ -60,7 +61,7 @@ def closes(hand: Hand, now: float) -> float | None:
 def _jobs(hand: Hand, now: float) -> bool:
     """Start one run of jobs; book its time where requests wait for it."""
     sent = start_runs(hand, now=now, limit=1)
-    for task, items in sent:
+    for task, items in sent if not hand.basin.smooth.live(now) else ():
         hand.basin.share.had(jobs=True, run_s=task.fit.run_s(items) or 0.0)
     return bool(sent)
 
@@ -74,6 +75,8 @@ def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
     for _, name in sorted(waiting) if len(waiting) > 1 else waiting:
         task, reservoir = hand.tasks[name], basin.reservoirs[name]
         replica = _replica_for(hand, task, len(reservoir), now)
+        if replica is None and basin.smooth.live(now):
+            note_use(hand, now, beyond=1)
         if replica is None or (idle_only and replica.runs):
             continue
         first = reservoir.first()
@@ -243,8 +246,13 @@ def _begin(hand: Hand, task: TaskHand, replica: Replica, members: list[Request],
         item.permit = request.permit
         if task.guard is not None and request.permit is not None and request.permit.probe:
             task.guard.probe_tag = item.tag
+    live = hand.basin.smooth.live(now)
+    if live:
+        items += riders(hand, task, members, now)
     full = len(items) >= task.spec.batch_max
-    if any(one.held for one in hand.tasks.values()):
+    if not live and any(one.held for one in hand.tasks.values()):
         fit = task.fit_of(members[0].job.priority)
         hand.basin.share.had(jobs=False, run_s=fit.run_s(len(items)) or 0.0)
     send(hand, task, replica, items, Trigger.SIZE if full else Trigger.IDLE, now)
+    if live:
+        note_use(hand, now)

@@ -2,6 +2,7 @@
 
 from forebay.core import breaking, levels, serving, stopping
 from forebay.core.hand import Hand
+from forebay.core.keeping import look_again_at
 from forebay.core.planning import late_at, next_start_at
 
 
@@ -16,6 +17,7 @@ def next_wake(hand: Hand, renew_at: float | None, *, dry_s: float | None, now: f
     times += [item.cancel_by for item in hand.cancelling.values()]
     times += breaking.wake_at(hand)
     times += levels.wake_at(hand, now)
+    times.append(look_again_at(hand, now))
     if hand.deadlines:
         times.append(hand.deadlines[0][0])
     if dry_s is not None and hand.replicas:

@@ -20,11 +20,13 @@ from forebay.declare.variants import read_variants
 from forebay.errors import AppError
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+PIPELINES_MAX = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
 class App:
-    """What one application serves. `tasks` maps names to Task, in the order of declaration.
+    """What one application serves. `tasks` maps names to Task, in the order of declaration; `pipelines` names
+    to the functions that start them.
 
     Not promised: what a handler changes in its process (working directory, umask, environment, signal
     handlers, patched modules) is not undone for the next job of that process; `recycle_after=1` gives each
@@ -36,6 +38,7 @@ class App:
         self.tasks: dict[str, Task] = {}
         self._entries: dict[str, tuple[Callable[..., Any], CronEntry]] = {}  # with what each is on
         self._unasked: dict[Callable[..., Any], str] = {}  # made tasks by @app.every alone
+        self.pipelines: dict[str, Callable[[], Any]] = {}
 
     def task(
         self,
@@ -123,6 +126,32 @@ class App:
             if self._task_of(target) is None:
                 self.task()(taking_one(target))
                 self._unasked[target] = target.__name__
+            return target
+
+        return declare
+
+    def pipeline(self, *, name: str | None = None, **unknown: object) -> Callable[[Target], Target]:
+        """Return a decorator for a function without parameters that starts a `forebay.Pipeline` and returns
+        what its `start` returned. `forebay serve` calls it in a process of its own, and again when that dies.
+
+        A stage of it that is the name of a task, as in `Stage("Detect")`, sends its frames to the replicas of
+        that task. The function is returned unchanged. Raises AppError with one sentence.
+        """
+        given = {"name": name}
+
+        def declare(target: Target) -> Target:
+            given_on: object = target
+            if not inspect.isfunction(given_on):
+                raise AppError(f"@app.pipeline() goes on a plain function, not on {type(target).__name__}")
+            called = _checked(f"pipeline {target.__name__}", target.__name__ if name is None else name)
+            refuse_unknown(f"pipeline {called}", unknown, given)
+            if inspect.signature(target).parameters or inspect.iscoroutinefunction(target):
+                raise AppError(f"pipeline {called}: it must be a plain function without parameters")
+            if called in self.pipelines:
+                raise AppError(f"pipeline {called}: declared twice; give one of them another name=")
+            if len(self.pipelines) >= PIPELINES_MAX:
+                raise AppError(f"pipeline {called}: an application may have {PIPELINES_MAX} at most")
+            self.pipelines[called] = target
             return target
 
         return declare

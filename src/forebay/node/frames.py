@@ -17,6 +17,9 @@ from forebay.core.task import TaskSpec
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # of one message; larger payloads and results go by reference
 HEADER: Final = struct.Struct(">I")
+# A payload that begins with this, which no JSON text does, is a frame of a stream: msgpack, its arrays in
+# memory that its sender shares.
+FRAME_MARK: Final = b"\xc1"
 
 # In the page a child shares with its node: what user code runs now. An item that runs alone is its tag + 1.
 MARK_NOTHING: Final = 0
@@ -27,12 +30,26 @@ class FrameError(Exception):
     """The bytes are no frame: too long, or not one of our messages. The connection is worth nothing now."""
 
 
+class FramePayload(msgspec.Struct, array_like=True, gc=False):
+    """A frame on its way to a handler: a tree of JSON values and bytes, with arrays by number. `arrays`: of
+    each the offset, dtype and shape in memory that process `pid` holds under descriptor `fd`; `inode` tells
+    that memory from another that comes to be there."""
+
+    tree: bytes
+    arrays: list[tuple[int, str, list[int]]] = []
+    pid: int = 0
+    fd: int = 0
+    inode: int = 0
+    size_b: int = 0
+
+
 class AppDescription(msgspec.Struct, frozen=True, tag="app"):
     """What an application declares, as a short-lived child read it."""
 
     app: str  # as it was named: FILE_OR_MODULE[:app]
     tasks: tuple[TaskSpec, ...]
     crons: tuple[CronEntry, ...] = ()
+    pipelines: tuple[str, ...] = ()
 
     def task(self, name: str) -> TaskSpec | None:
         """Return the task with this name."""
@@ -55,7 +72,7 @@ class RunItem(NamedTuple):
     """One item on its way to a handler."""
 
     tag: int
-    payload: bytes  # JSON text
+    payload: bytes  # JSON text, or a frame
     attempt: int = 1
     job_id: str = ""
     deadline_at: float | None = None

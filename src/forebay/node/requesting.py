@@ -46,10 +46,10 @@ class LaneRequests:
         """Return why this request would be refused, None when it would be let in."""
         return look(self._dispatcher.hand, asked, now=self._clock.now(), jitter=self._clock.random())
 
-    def offer(self, job: Job, on_end: OnEnd) -> Request | Rejected:
-        """Let a request in or refuse it."""
+    def offer(self, job: Job, on_end: OnEnd, *, frame: bool = False) -> Request | Rejected:
+        """Let a request in or refuse it. `frame`: it is one of a stream."""
         now, hand = self._clock.now(), self._dispatcher.hand
-        verdict = admit(hand, job, now=now, jitter=self._clock.random())
+        verdict = admit(hand, job, now=now, jitter=self._clock.random(), frame=frame)
         if isinstance(verdict, Request):
             self._on_end[verdict.seq] = on_end
             alarm_at = self._alarm_at()
@@ -143,10 +143,10 @@ class Desk:
             return None
         return (instead or self._lanes[asked.task]).requests.look(asked)
 
-    def offer(self, job: Job, on_end: OnEnd) -> Request | Rejected:
-        """Let a request in or refuse it."""
+    def offer(self, job: Job, on_end: OnEnd, *, frame: bool = False) -> Request | Rejected:
+        """Let a request in or refuse it. `frame`: it is one of a stream."""
         return self._stand_in(job, on_end) or self._lanes[job.task].requests.offer(
-            job, lambda ended: self._ended(ended, on_end)
+            job, lambda ended: self._ended(ended, on_end), frame=frame
         )
 
     def withdraw(self, request: Request) -> None:

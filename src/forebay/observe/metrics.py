@@ -15,6 +15,7 @@ from forebay.core.peak import Peak
 from forebay.observe.guarding import guarding
 from forebay.observe.meters import Histogram, Meters, TaskMeter
 from forebay.observe.priorities import by_priority
+from forebay.observe.together import Together
 
 RENDER_FRESH_S = 0.1
 RENDERED_KINDS_MAX = 16
@@ -45,7 +46,7 @@ class Recent(NamedTuple):
 
 class Exposition(Meters):
     """Meters that can be scraped. `depths`, `coverages` and `workers` are asked at each scrape and must
-    answer from memory; `now` is seconds since the epoch.
+    answer from memory; `now` is seconds since the epoch. `more` are families of others.
     """
 
     def __init__(
@@ -61,16 +62,16 @@ class Exposition(Meters):
         readers: Callable[[], Readers] = lambda: Readers(0, 0, 0),
         blobs: Callable[[], Mapping[str, int]] = dict,
         quarantined: Callable[[], Mapping[str, int]] = dict,
+        more: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         super().__init__(tasks)
         self._now = now
         self._rendered: dict[str, tuple[float, bytes]] = {}  # media type -> (when, text)
         self._registry = CollectorRegistry()
-        self._registry.register(
-            _Reader(
-                self, now, depths, coverages, recent, bounds_of or {}, workers, readers, blobs, quarantined
-            )
+        reader = _Reader(
+            self, now, depths, coverages, recent, bounds_of or {}, workers, readers, blobs, quarantined
         )
+        self._registry.register(Together(reader, more))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition text for an Accept header, and its media type.

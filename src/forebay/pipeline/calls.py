@@ -44,12 +44,13 @@ class Calls:
     def __init__(self, callee: Callee, ignore: Exceptions = ()) -> None:
         self._callee = callee
         self._ignore = ignore
-        self._call = callee.target
+        self._call: Any = callee.target
 
     def load(self, device: Device) -> None:
         """Make the class and load it. Raises what it raises."""
         if not self._callee.batched:
             return
+        assert not isinstance(self._callee.target, str)
         made = self._callee.target()
         if self._callee.loads:
             _loaded(made.load, device)

@@ -59,7 +59,7 @@ def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], Non
     finally:
         if pages is not None:
             pages.close()
-        _quietly(lambda: board.take_down(pipeline.name))
+        quietly(lambda: board.take_down(pipeline.name))
         for number, handler in before.items():
             signal.signal(number, handler)
     if running.errors:
@@ -81,10 +81,10 @@ def _watch(
             return
         report = running.report()
         live(rates.line(report))
-        _quietly(lambda report=report: board.post(report))  # type: ignore[misc]
+        quietly(lambda report=report: board.post(report))  # type: ignore[misc]
 
 
-def _quietly(act: Callable[[], None]) -> None:
+def quietly(act: Callable[[], None]) -> None:
     """Do it; a board that cannot be written is no reason to stop serving frames."""
     try:
         act()

@@ -19,10 +19,10 @@ from forebay.pipeline.ledger import Ledger
 from forebay.pipeline.line import Line
 from forebay.pipeline.replicas import DiedError, ProcessWorker, ThreadWorker, Worker
 from forebay.pipeline.report import StageReport
+from forebay.pipeline.shared import TaskWorker
 from forebay.pipeline.stage import PER_GPU, FrameFacts, Stage
 
 _log = logging.getLogger("forebay.streams")
-_LOST: Final = object()
 _HELD_BACK: Final = object()  # by the breaker
 
 
@@ -34,6 +34,12 @@ def devices_of(stage: Stage, gpus: int) -> list[Device]:
     if stage.processes:  # each sees its own GPU alone
         return [Device("cuda", 0, number % gpus) for number in range(count)]
     return [Device("cuda", number % gpus, number % gpus) for number in range(count)]
+
+
+def _worker(stage: Stage, device: Device, now: Callable[[], float]) -> Worker:
+    if stage.task is not None:
+        return TaskWorker(stage, stage.task, now)
+    return ProcessWorker(stage, device, now) if stage.processes else ThreadWorker(stage, device)
 
 
 class Crew:
@@ -54,10 +60,7 @@ class Crew:
         self.hand_on: Callable[[Ticket, Any], None]
         self.ended: Callable[[], None]
         self.faulted: Callable[[BaseException], None]
-        self.workers: list[Worker] = [
-            ProcessWorker(stage, device, now) if stage.processes else ThreadWorker(stage, device)
-            for device in devices
-        ]
+        self.workers: list[Worker] = [_worker(stage, device, now) for device in devices]
         self._fallback = None if stage.fallback is None else Calls(stage.fallback)
         self._fallback_device = devices[0]
         self._ledger = ledger
@@ -179,7 +182,7 @@ class Crew:
                 _log.warning(
                     "stage %s: %s; %d frames are lost, it starts again", self.stage.name, error, len(frames)
                 )
-            return [_LOST] * len(frames), Ending.BAD, True
+            return [Reason.LOST] * len(frames), Ending.BAD, True
         took_s = self._now() - began
         failures = [one for one in outcomes if isinstance(one, Failure)]
         with self._lock:
@@ -210,8 +213,8 @@ class Crew:
     def _finish(self, ticket: Ticket, outcome: Any) -> None:
         if isinstance(outcome, Failure):
             self._ledger.drop(ticket, Reason.FAILED, self.stage.name)
-        elif outcome is _LOST:
-            self._ledger.drop(ticket, Reason.LOST, self.stage.name)
+        elif isinstance(outcome, Reason):  # the task did not take it, or gave it up
+            self._ledger.drop(ticket, outcome, self.stage.name)
         elif outcome is _HELD_BACK:
             self._ledger.drop(ticket, Reason.BREAKER, self.stage.name)
         else:

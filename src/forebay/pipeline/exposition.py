@@ -1,8 +1,10 @@
 """Exposition: a pipeline's report as Prometheus families."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -11,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from forebay.pipeline.report import Report, StageReport, StreamReport
 
+_Shown = TypeVar("_Shown", StreamReport, StageReport)
 _STATES = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
 
 
@@ -38,6 +41,18 @@ class Exposition(Collector):
         yield CounterMetricFamily(
             "inference_sink_errors", "Results that a sink failed on", report.sink_errors
         )
+
+
+def of_board(streams: Iterable[Mapping[str, object]], stages: Iterable[Mapping[str, object]]) -> list[Metric]:
+    """Return the families of what a board shows, for the scrape of a server. Labels begin with the name of
+    the pipeline: several may have a stream or a stage, and the server a task, of one name."""
+    shown_streams = [_as(StreamReport, one, "stream") for one in streams]
+    shown_stages = [_as(StageReport, one, "stage") for one in stages]
+    return [*of_streams(shown_streams), *of_stages(shown_stages)]
+
+
+def _as(kind: type[_Shown], item: Mapping[str, object], name: str) -> _Shown:
+    return msgspec.convert({**item, name: f"{item['pipeline']}/{item[name]}"}, kind)
 
 
 def of_streams(streams: Iterable[StreamReport]) -> Iterator[Metric]:

@@ -14,6 +14,8 @@ from forebay.pipeline.terms import Degrade, Queue
 
 PER_GPU: Final = "per_gpu"
 REPLICAS_MAX: Final = 64
+AT_ONCE: Final = 16  # frames that are with a task at a time
+TASK_TIMEOUT_S: Final = 1.0  # of a frame without a deadline, there
 BATCH_MAX: Final = 1_024
 
 
@@ -31,7 +33,7 @@ class FrameFacts(NamedTuple):
 class Callee(NamedTuple):
     """How a stage's target is called."""
 
-    target: Callable[..., Any]
+    target: Callable[..., Any] | str  # a text is the name of a task
     batched: bool  # a class with predict(items), else a function of one
     informed: bool  # it takes FrameFacts as well
     loads: bool = False
@@ -47,22 +49,26 @@ class Stage:
     `batch_max`, `batch_wait`: frames of one `predict`, of all streams together. `timeout`: of one call; then
     a process is killed. `breaker`, `fallback`: what to call in its place while it keeps failing.
 
+    A text is the name of a task of the App that serves the pipeline (`@app.pipeline()`): its replicas serve
+    the frames beside requests and jobs, and make the batches. `replicas` is then how many frames are with it
+    at once (16), `timeout` what a frame without a deadline gets (1 s).
+
     Not promised: that a thread which hangs can be stopped, or that values keep more than JSON, bytes and
     arrays on the way to a process. Raises AppError with one line.
     """
 
     def __init__(
         self,
-        target: Callable[..., Any],
+        target: Callable[..., Any] | str,
         *,
         name: str | None = None,
         queue: Queue | int | None = None,
         on_full: str | Backoff | None = None,
-        replicas: int | str = 1,
+        replicas: int | str | None = None,
         processes: bool | None = None,
         batch_max: int = 1,
         batch_wait: float | str = 0,
-        timeout: float | str = "1m",
+        timeout: float | str | None = None,
         load_timeout: float | str = "10m",
         degrade: Degrade | None = None,
         breaker: Breaker | None = None,
@@ -74,7 +80,14 @@ class Stage:
         known = ("name", "queue", "on_full", "replicas", "processes", "batch_max", "batch_wait", "timeout")
         refuse_unknown(where, unknown, (*known, "load_timeout", "degrade", "breaker", "fallback"))
         read = Reader(where)
+        self.task = target if isinstance(target, str) else None
         self.callee = callee_of(where, target)
+        if replicas is None:
+            replicas = 1 if self.task is None else AT_ONCE
+        if timeout is None:
+            timeout = "1m" if self.task is None else TASK_TIMEOUT_S
+        if self.task is not None and (processes or batch_max != 1 or replicas == PER_GPU):
+            raise AppError(f"{where}: it is a task, whose own processes and batches serve it; leave them out")
         queue = Queue(queue) if isinstance(queue, int) and not isinstance(queue, bool) else queue or Queue()
         if not isinstance(queue, Queue):
             raise refuse(where, "queue", "a forebay.Queue or a number of frames", queue)
@@ -102,6 +115,8 @@ class Stage:
 
 def callee_of(where: str, target: Any) -> Callee:
     """Return how the target is called. Raises AppError with one line."""
+    if isinstance(target, str):
+        return Callee(target, False, False)
     if inspect.isclass(target):
         predict = inspect.getattr_static(target, "predict", None)
         if not inspect.isfunction(predict):
@@ -146,7 +161,13 @@ def _refuse_async(where: str, function: Any) -> None:
 
 
 def _name(target: Any, name: str | None) -> str:
-    found = name if name is not None else getattr(target, "__name__", type(target).__name__).strip("<>")
+    found: Any
+    if name is not None:
+        found = name
+    elif isinstance(target, str):
+        found = target
+    else:
+        found = getattr(target, "__name__", type(target).__name__).strip("<>")
     if not isinstance(found, str) or not 0 < len(found) <= 100 or not found.isprintable():
         raise refuse("stage", "name", "a text of 1 to 100 printable characters", found)
     return found

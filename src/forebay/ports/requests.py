@@ -28,9 +28,9 @@ class Requests(Protocol):
         """Return why this request would be refused, None when it would be let in; takes nothing."""
         ...
 
-    def offer(self, job: Job, on_end: OnEnd) -> Request | Rejected:
+    def offer(self, job: Job, on_end: OnEnd, *, frame: bool = False) -> Request | Rejected:
         """Let a request in or refuse it. `on_end` is called once, later, unless it is withdrawn before. The
-        job's deadline must be set and its id be new."""
+        job's deadline must be set and its id be new. `frame`: it is one of a stream."""
         ...
 
     def withdraw(self, request: Request) -> None:

@@ -23,7 +23,7 @@ POLLS_MAX = 1_000  # of one turn
 
 
 class Wanted(NamedTuple):
-    """One request: when it comes, what it is, and how many times the usual its item costs."""
+    """One request, or one frame: when it comes, what it is, and how many times the usual its item costs."""
 
     at: float
     task: str
@@ -31,6 +31,7 @@ class Wanted(NamedTuple):
     tenant: str = ""
     priority: int = PRIORITY_NORMAL
     cost: float = 1.0
+    frame: bool = False  # of a stream: others follow it
 
 
 @dataclass(slots=True)
@@ -192,7 +193,7 @@ class ServingWorld:
             f"r{self._ids}", wanted.task, b"1", now, now, wanted.priority, 2, None,
             now + wanted.deadline_s, wanted.tenant,
         )  # fmt: skip
-        verdict = admit(hand, job, now=now, jitter=self.chance.random())
+        verdict = admit(hand, job, now=now, jitter=self.chance.random(), frame=wanted.frame)
         self._tell()
         if isinstance(verdict, Request):
             self._by_id[job.id] = answer
@@ -247,10 +248,10 @@ class ServingWorld:
         match action:
             case RunBatch():
                 of_requests = action.items[0][1].request
+                jobs = sum(not lease.request for _, lease in action.items)
                 self.runs.append((now, action.task, len(action.items), of_requests))
                 self.run_levels.append(action.level)
-                if not of_requests:
-                    self.jobs_done += [now] * len(action.items)
+                self.jobs_done += [now] * jobs
                 if self.way_s:
                     self.engine.after(self.way_s, self._replicas[action.replica].run, action)
                 else:
