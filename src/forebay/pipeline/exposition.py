@@ -38,6 +38,11 @@ class Exposition(Collector):
         report = self._report()
         yield from of_streams(report.streams)
         yield from of_stages(report.stages)
+        yield GaugeMetricFamily(
+            "inference_cpu_throttled_ratio",
+            "Share of the periods of the CPU quota in which it was cut off, since the start",
+            report.throttled_ratio,
+        )
         yield CounterMetricFamily(
             "inference_sink_errors", "Results that a sink failed on", report.sink_errors
         )

@@ -1,9 +1,12 @@
 """Live: a pipeline's report in one line while it runs, and in a few when it has ended."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from forebay.core.accounts import ALERT_SHARE
 from forebay.pipeline.report import Report, StreamReport
+
+THROTTLED_ALERT: Final = 0.2  # of the periods
 
 
 class Rates:
@@ -32,6 +35,7 @@ class Rates:
             f"p99 {_ms(worst_p99_s(report))}",
             f"waiting {depths}",
             *levels,
+            *_throttled(report),
         ]
         return " | ".join(parts)
 
@@ -57,7 +61,18 @@ def lines_of(report: Report) -> list[str]:
         )
     if report.sink_errors:
         rows.append(f"  sinks failed {report.sink_errors} times")
+    rows += [f"  {one}" for one in _throttled(report)]
     return rows
+
+
+def _throttled(report: Report) -> list[str]:
+    """Return what a CPU quota took, where it took something."""
+    stat = report.throttled
+    if stat is None or report.cpus is None or not stat.throttled:
+        return []
+    cut = f"nr_throttled {stat.throttled} of {stat.periods} periods, {stat.throttled_s:.1f} s in all"
+    more = "; give it more CPU" if stat.ratio > THROTTLED_ALERT else ""
+    return [f"CPU throttled {stat.ratio:.0%} by a quota of {report.cpus:g} CPUs ({cut}){more}"]
 
 
 def _stream_line(one: StreamReport) -> str:

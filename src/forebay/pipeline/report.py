@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from forebay.core.accounts import StreamAccount
+from forebay.core.throttling import CpuStat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,13 @@ class Report:
     stages: tuple[StageReport, ...]
     sink_errors: int
     sinks: Mapping[str, int]
+    cpus: float | None = None  # of the CPU quota that holds this process, None without one
+    throttled: CpuStat | None = None  # what it cut since the start
+
+    @property
+    def throttled_ratio(self) -> float:
+        """The share of the periods of the CPU quota in which it cut this process off, 0 without one."""
+        return 0.0 if self.throttled is None else self.throttled.ratio
 
     @property
     def sent(self) -> int:

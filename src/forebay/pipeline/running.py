@@ -13,6 +13,7 @@ from forebay.pipeline.ledger import Ledger
 from forebay.pipeline.memory import Memory
 from forebay.pipeline.outlet import Outlet
 from forebay.pipeline.pump import Pump, source_of
+from forebay.pipeline.quota import CpuQuota
 from forebay.pipeline.report import Report, stream_report
 from forebay.pipeline.stage import Stage
 
@@ -45,6 +46,7 @@ class Running:
         self._lock = threading.Lock()
         self.errors: list[BaseException] = []
         self._ledger = Ledger()
+        self._quota = CpuQuota()
         self._outlet = Outlet(sinks)
         self._memory = Memory([stage.terms for stage in stages], [stage.name for stage in stages], bytes_max)
         self.crews: list[Crew] = []
@@ -191,6 +193,7 @@ class Running:
             stream_report(name, account, sum(one.get(name, 0) for one in depths), self._source_counts(name))
             for name, account in sorted(self._ledger.streams().items())
         )
+        quota = self._quota.look()
         producers = [len(self._pumps), *(crew.replicas for crew in self.crews)]
         return Report(
             pipeline=self.name,
@@ -203,6 +206,8 @@ class Running:
             ),
             sink_errors=self._outlet.errors,
             sinks=self._outlet.counts(),
+            cpus=None if quota is None else quota.cpus,
+            throttled=None if quota is None else quota.stat,
         )
 
     def _source_counts(self, stream: str) -> Mapping[str, int]:
