@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.blobs.assembly import open_keeper
 from forebay.blobs.keeper import Keeper
-from forebay.config import Settings, data_directory
+from forebay.config import Settings, data_directory, process_environment
 from forebay.core.admission import AdmissionPolicy, Gate
 from forebay.core.budget import budgets_of
 from forebay.core.estimator import Estimator
