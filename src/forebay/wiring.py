@@ -284,6 +284,7 @@ class System:
             sender=self.sender if self.role.answers else None,
             crons=self.crons,
             board=self.board,
+            frames=self.hosts,
             links=open_links(self.settings),
             callbacks=rules_of(self.settings),
             budgets=budgets_of(self.settings.budgets),

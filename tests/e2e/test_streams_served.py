@@ -1,5 +1,6 @@
 """Pipelines under `forebay serve`: one set of replicas before frames, requests and jobs."""
 
+import json
 import os
 import signal
 
@@ -103,6 +104,26 @@ def test_a_stage_that_is_no_task_of_the_app_is_said_and_nothing_else_suffers(ser
         "the line",
     )
     assert predict(server, "named", {"name": "x"}, X_Request_Timeout="30").json == "x"
+
+
+def test_frames_that_are_sent_to_the_server_go_through_its_pipeline(server):
+    header = {"Forebay-Frame": json.dumps({"shape": [2, 3, 1]}), "Content-Type": "application/octet-stream"}
+
+    def send(body=bytes(range(6)), path="/v1/streams/gate", method="PUT", headers=header):
+        return server.ask(method, path, body, headers, timeout=30.0)
+
+    answer = until(
+        lambda: a if (a := send()).status == 202 else None, WAIT_MAX_S, "the pipeline takes frames"
+    )
+    assert (answer.json["stream"], answer.json["taken"], answer.json["every"]) == ("gate", True, 1)
+    until(lambda: frames(server, "pushed"), WAIT_MAX_S, "the frame is served")
+    assert {total for _, total, _ in frames(server, "pushed")} == {15}
+    assert shown(server, "gate")["pipeline"] == "gate"
+    wrong = send(headers={**header, "Forebay-Frame": json.dumps({"shape": [7]})})
+    assert (wrong.status, wrong.json["code"]) == (422, "invalid")
+    assert send(path="/v1/streams/yard").status == 404
+    assert send(body=b"x" * 110_000).status == 413
+    assert send(method="DELETE").status in {404, 405}
 
 
 def hosts(pid, pipeline):

@@ -95,6 +95,7 @@ def a_front(
     blobs=None,
     reserve_b=0,
     board=None,
+    frames=None,
     **settings,
 ):
     """`blobs` is a directory for them; without it there are none."""
@@ -135,6 +136,7 @@ def a_front(
         log=Log(),
         node=node,
         board=board,
+        frames=frames,
         version="test",
         watchman=Watchman(None if keys is None else read_ring(keys, None)),
     )

@@ -142,6 +142,7 @@ def test_a_key_opens_what_its_scopes_name_and_nothing_else(method, path):
 
     async def tried(caller):
         ids = {"job_id": UNKNOWN, "task": "echo", "blob_id": "x", "cron": "of_b", "fingerprint": "0" * 32}
+        ids["stream"] = "door"
         where = filled(path, ids)
         seen = {name: await ask(caller, method, where, key) for name, key in
                 {"none": None, "bad": "fb_nobody", "late": LATE, "blind": BLIND, "reader": READER,
@@ -180,11 +181,14 @@ def test_what_another_tenant_owns_is_as_unknown_as_what_never_was(method, path):
         for state, job_id in others.items():
             foreign, unknown = (
                 filled(
-                    path, dict(zip(("job_id", "task", "blob_id", "cron", "fingerprint"), ids, strict=True))
+                    path,
+                    dict(
+                        zip(("job_id", "task", "blob_id", "cron", "fingerprint", "stream"), ids, strict=True)
+                    ),
                 )
                 for ids in (
-                    (job_id, "echo", blob, "of_b", deadly),
-                    (UNKNOWN, "echo", "0" * 56, "nobody", "0" * 32),
+                    (job_id, "echo", blob, "of_b", deadly, "door"),  # streams are of the application
+                    (UNKNOWN, "echo", "0" * 56, "nobody", "0" * 32, "door"),
                 )
             )
             one, two = await ask(caller, method, foreign, A), await ask(caller, method, unknown, A)
@@ -195,7 +199,7 @@ def test_what_another_tenant_owns_is_as_unknown_as_what_never_was(method, path):
         assert own_seen == ["succeeded", "dead", "running", "queued", "cancelled"], "and changes nothing"
         assert (await ask(caller, "GET", f"/v1/blobs/{blob}", B)).content == b"hello world"
         probe = "HEAD" if path.endswith("/events") else method  # the events of an open job have no end yet
-        ids = {"task": "echo", "blob_id": blob, "cron": "of_b", "fingerprint": deadly}
+        ids = {"task": "echo", "blob_id": blob, "cron": "of_b", "fingerprint": deadly, "stream": "door"}
         own = [(await ask(caller, probe, filled(path, ids | {"job_id": one}), B))
                .status_code for one in others.values()]  # fmt: skip
         if "{job_id}" in path:

@@ -261,3 +261,8 @@ def test_a_port_that_is_taken_is_one_line():
 def test_a_wrong_argument_is_named(argument, value):
     with pytest.raises(InvalidError, match="stream must" if argument == "streams" else argument):
         sources.push(**{argument: value})
+
+
+def test_a_source_without_a_port_is_for_a_pipeline_that_a_server_runs():
+    with pytest.raises(InvalidError, match="port=None is for a pipeline that `forebay serve` runs"):
+        sources.push(port=None)

@@ -13,6 +13,7 @@ from forebay.pipeline.board import Board
 from forebay.pipeline.command import LOOK_S, quietly
 from forebay.pipeline.running import Running
 from forebay.pipeline.shared import Desk, use
+from forebay.sources.pushed import served
 
 EXIT_CANNOT_START, EXIT_SOURCE = 3, 1
 
@@ -38,9 +39,11 @@ def _started(app: str, name: str, sock: socket.socket) -> tuple[Running, Desk]:
     found = load_app(app)
     desk = Desk(sock, found.tasks)
     use(desk)
+    served()
     running = found.pipelines[name]()
     if not isinstance(running, Running):
         raise AppError(f"it must return what Pipeline.start returned, not {type(running).__name__}")
+    desk.announce()
     return running, desk
 
 

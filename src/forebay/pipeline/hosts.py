@@ -18,14 +18,24 @@ from forebay.core.requests import End as Ending
 from forebay.core.requests import Ended, Request
 from forebay.core.restart import RestartPolicy
 from forebay.core.task import TaskSpec
+from forebay.errors import (
+    InvalidError,
+    NotFoundError,
+    QueueFullError,
+    QuotaExceededError,
+    StreamEndedError,
+)
 from forebay.node.frames import FrameError, Splitter
 from forebay.node.process import ChildProcess
 from forebay.node.spawn import child_environment
-from forebay.pipeline.talk import ASKS_MAX, Ask, End, Told, decode, encoded
+from forebay.pipeline.talk import ASKS_MAX, Ask, End, Push, Taken, Takes, Told, decode, encoded
 from forebay.ports.clock import Clock
 from forebay.ports.requests import Requests
 
 ATTEMPTS_MAX: Final = 2
+PUSHES_MAX: Final = 64  # frames on their way to one pipeline that others sent
+PUSH_BYTES_MAX: Final = 64 * 1024 * 1024  # written to it and not read
+PUSH_WAIT_S: Final = 10.0
 END_SLACK_S: Final = 2.0  # beyond its grace, for a process to end by itself
 
 _REASONS: Final[Mapping[Ending, Reason]] = {
@@ -35,6 +45,10 @@ _REASONS: Final[Mapping[Ending, Reason]] = {
     Ending.LOST: Reason.LOST,
     Ending.GONE: Reason.ENDED,
     Ending.CLOSED: Reason.ENDED,
+}
+_ERRORS: Final = {
+    error.code: error
+    for error in (InvalidError, NotFoundError, QueueFullError, QuotaExceededError, StreamEndedError)
 }
 _REFUSED: Final[Mapping[Why, Reason]] = {Why.TOO_LATE: Reason.LATE, Why.BREAKER_OPEN: Reason.BREAKER}
 
@@ -69,6 +83,9 @@ class Host(asyncio.Protocol):
         self.state = "starting"  # starting, running, backoff, ended, stopped
         self.restarts = 0
         self.open: dict[int, Request] = {}
+        self.takes: list[Takes] = []
+        self._pushed: dict[int, asyncio.Future[Taken]] = {}
+        self._number = 0
         self._terms = terms
         self._policy = RestartPolicy()
         self._quick = 0
@@ -141,6 +158,10 @@ class Host(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        self.takes.clear()
+        for told in self._pushed.values():
+            if not told.done():
+                told.set_result(Taken(0, code=StreamEndedError.code, text="the pipeline has ended"))
         left, self.open = self.open, {}
         for request in left.values():
             self._requests.withdraw(request)
@@ -177,6 +198,36 @@ class Host(asyncio.Protocol):
         for ask in asks:
             if isinstance(ask, Ask):
                 self._take(ask)
+            elif isinstance(ask, Takes):
+                self.takes.append(ask)
+            elif isinstance(ask, Taken):
+                told = self._pushed.pop(ask.number, None)
+                if told is not None and not told.done():
+                    told.set_result(ask)
+
+    def bytes_max(self, stream: str) -> int | None:
+        """Return how large a frame of a stream may be that is sent here, None where none is taken."""
+        fits = (one for one in self.takes if one.streams is None or stream in one.streams)
+        return next((one.bytes_max for one in fits), None)
+
+    async def push(self, stream: str, header: bytes, pixels: bytes, kind: str | None) -> Taken | None:
+        """Hand a frame to the process and return what it says; None where too much is on its way to it, or
+        it does not answer."""
+        transport = self._transport
+        if transport is None or len(self._pushed) >= PUSHES_MAX:
+            return None
+        if transport.get_write_buffer_size() > PUSH_BYTES_MAX:
+            return None
+        self._number += 1
+        number, told = self._number, asyncio.get_running_loop().create_future()
+        self._pushed[number] = told
+        try:
+            transport.write(encoded(Push(number, stream, header, pixels, kind)))
+            return await asyncio.wait_for(told, PUSH_WAIT_S)
+        except TimeoutError:
+            return None
+        finally:
+            self._pushed.pop(number, None)
 
     def _take(self, ask: Ask) -> None:
         terms, now = self._terms, self._terms.clock.now()
@@ -225,6 +276,28 @@ class Hosts:
         """Begin to start every process; returns at once."""
         for host in self.hosts:
             host.start()
+
+    def bytes_max(self, stream: str) -> int | None:
+        """Return how large a frame of a stream may be that is sent here, None where none is taken."""
+        host = self._host(stream)
+        return None if host is None else host.bytes_max(stream)
+
+    async def push(self, stream: str, header: bytes, pixels: bytes, kind: str | None) -> Mapping[str, Any]:
+        """Hand a frame to the pipeline that takes its stream, and return what that says of it. Raises
+        NotFoundError, StreamEndedError, InvalidError, QuotaExceededError, QueueFullError."""
+        host = self._host(stream)
+        if host is None:
+            raise NotFoundError("no pipeline takes such a stream")
+        taken = await host.push(stream, header, pixels, kind)
+        if taken is None:
+            raise QueueFullError(f"too much is on its way to {host.name}", retry_after_s=1.0)
+        if taken.code:
+            raise _ERRORS.get(taken.code, InvalidError)(taken.text, retry_after_s=taken.retry_after_s)
+        verdict: Mapping[str, Any] = msgspec.json.decode(taken.verdict)
+        return verdict
+
+    def _host(self, stream: str) -> Host | None:
+        return next((host for host in self.hosts if host.bytes_max(stream) is not None), None)
 
     async def close(self, grace_s: float) -> None:
         """End them all: sources at once, what waits within `grace_s`."""

@@ -1,5 +1,6 @@
 """Shared: frames of a stage that are served by a task's replicas, with the requests and jobs of that task."""
 
+import contextlib
 import mmap
 import os
 import socket
@@ -12,11 +13,13 @@ import msgspec
 
 from forebay.child.codec import is_plain
 from forebay.core.buffer import Reason
-from forebay.errors import AppError, ForebayError, InvalidError
+from forebay.core.envelope import parse
+from forebay.errors import AppError, ForebayError, InvalidError, NotFoundError
 from forebay.node.frames import FRAME_MARK, HEADER, FramePayload
 from forebay.pipeline.calls import Failure, Job, failure_of, scale_of
 from forebay.pipeline.stage import Stage
-from forebay.pipeline.talk import PAYLOAD_BYTES_MAX, Ask, End, Told, decode, encoded
+from forebay.pipeline.talk import PAYLOAD_BYTES_MAX, Ask, End, Push, Taken, Takes, Told, decode, encoded
+from forebay.sources.pushed import within
 from forebay.streams.asked import check_kind
 from forebay.streams.machine import open_place
 
@@ -79,11 +82,23 @@ class Desk:
                     if slip is not None:
                         slip.told = message
                         slip.came.set()
+                elif isinstance(message, Push):
+                    self._say(taken(message))
                 elif isinstance(message, End):
                     self.grace_s = message.grace_s
                     self.ending.set()
         except (OSError, EOFError):
             self._lose()
+
+    def announce(self) -> None:
+        """Say which streams the sources of this process take."""
+        for source in within():
+            names = None if source.names is None else sorted(source.names)
+            self._say(Takes(source.item_bytes_max or 0, names))
+
+    def _say(self, message: Takes | Taken) -> None:
+        with self._lock, contextlib.suppress(OSError):  # a server that has gone is seen where we listen
+            self._sock.sendall(encoded(message))
 
     def _lose(self) -> None:
         """The server has gone: nobody answers any more."""
@@ -104,6 +119,20 @@ class Desk:
                 raise EOFError
             got += count
         return bytes(found)
+
+
+def taken(push: Push) -> Taken:
+    """Hand a frame that was sent to the server to the source that takes it."""
+    for source in within():
+        if source.names is not None and push.stream not in source.names:
+            continue
+        try:
+            verdict = source.take(push.stream, parse(push.header), push.pixels, push.kind)
+        except ForebayError as error:
+            source.count("invalid" if isinstance(error, InvalidError) else "refused")
+            return Taken(push.number, b"", error.code, str(error), error.retry_after_s)
+        return Taken(push.number, msgspec.json.encode(verdict))
+    return Taken(push.number, b"", NotFoundError.code, "no such stream is taken in here")
 
 
 _desks: list[Desk] = []

@@ -35,13 +35,40 @@ class Told(_Message, tag="told"):
     text: str = ""
 
 
+class Takes(_Message, tag="takes"):
+    """This pipeline takes frames that others send to the server: of these streams, or of any."""
+
+    bytes_max: int
+    streams: list[str] | None = None
+
+
+class Push(_Message, tag="push"):
+    """A frame that somebody sent to the server: `header` is JSON, `kind` its media type."""
+
+    number: int
+    stream: str
+    header: bytes
+    pixels: bytes
+    kind: str | None = None
+
+
+class Taken(_Message, tag="taken"):
+    """What became of it: `verdict` is JSON, or `code` names the error."""
+
+    number: int
+    verdict: bytes = b""
+    code: str = ""
+    text: str = ""
+    retry_after_s: float | None = None
+
+
 class End(_Message, tag="end"):
     """Close the sources, serve what waits for so long, and end."""
 
     grace_s: float
 
 
-Message = Ask | Told | End
+Message = Ask | Told | Takes | Push | Taken | End
 decode = msgspec.msgpack.Decoder(Message).decode
 _encode = msgspec.msgpack.Encoder()
 

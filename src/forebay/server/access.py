@@ -89,6 +89,8 @@ ACCESS: Final[Mapping[tuple[str, str], Rule]] = {
     ("POST", "/v1/blobs/{}/link"): READ,
     ("DELETE", "/v1/blobs/{}"): CANCEL,
     ("GET", "/v1/streams"): WATCH,
+    ("PUT", "/v1/streams/{}"): SUBMIT,
+    ("POST", "/v1/streams/{}"): SUBMIT,
     ("POST", "/v1/erase"): STEER,
 }
 

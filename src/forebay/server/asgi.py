@@ -33,6 +33,7 @@ from forebay.server.problems import ClientGoneError, InternalError
 from forebay.server.schema import compile_checks
 from forebay.server.show import Shower
 from forebay.server.started import Started
+from forebay.server.streams import FrameDoor
 from forebay.server.submit import Submitter
 from forebay.server.waiters import Waiters
 from forebay.server.way_in import WayIn
@@ -40,6 +41,7 @@ from forebay.server.way_in import WayIn
 _JOBS = "/v1/jobs"
 _PREDICT = "/v1/predict/"
 _JOB = "/v1/jobs/"
+_STREAM = "/v1/streams/"
 _BLOBS = "/v1/blobs"
 _BLOB = "/v1/blobs/"
 _DELIVERIES = "/deliveries"  # below a job and not hot; no job id holds it
@@ -66,6 +68,7 @@ class Door:
         self._amender = Amender(front, pressure, checks)
         self._bulk = Bulk(front, pressure, self._submitter)
         self._blobs = BlobDesk(front)
+        self._frames = FrameDoor(front)
         way_in = WayIn(front, pressure, self._submitter.references, checks)
         self._predictor = Predictor(front, way_in, self._submitter, self._blobs)
         self.hatch = Hatch(front, self._doorman, way_in, self.answer_ended)
@@ -107,9 +110,9 @@ class Door:
                 await self._predictor.predict(
                     path[len(_PREDICT) :], scope, heads, body, receive, started.send
                 )
-            elif path.startswith(_BLOBS):
+            elif path.startswith((_BLOBS, _STREAM)):
                 body = Body(receive, heads)
-                await self._blob(path, scope, heads, body, started.send)
+                await self._bytes(path, scope, heads, body, started.send)
             else:
                 await self._behind(scope, receive, started)
         except ClientGoneError:
@@ -168,6 +171,12 @@ class Door:
             await self._amender.amend(job_id, scope, heads, body or Body(receive, heads), send)
         else:
             raise MethodError("allowed: GET, HEAD" if slash else "allowed: GET, HEAD, DELETE, PATCH")
+
+    async def _bytes(self, path: str, scope: Scope, heads: Heads, body: Body, send: Send) -> None:
+        if path.startswith(_STREAM):
+            await self._frames.put(path[len(_STREAM) :], scope, heads, body, send)
+        else:
+            await self._blob(path, scope, heads, body, send)
 
     async def _blob(self, path: str, scope: Scope, heads: Heads, body: Body, send: Send) -> None:
         method, blob_id = scope["method"], path.removeprefix(_BLOB)

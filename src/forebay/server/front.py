@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from forebay.blobs.keeper import Keeper
 from forebay.config import Settings
@@ -66,6 +66,18 @@ class StreamBoard(Protocol):
 
     def stages(self) -> Sequence[Mapping[str, object]]:
         """Return one JSON-able record per stage."""
+        ...
+
+
+class FrameTaker(Protocol):
+    """What the door may ask of the pipelines that the server runs."""
+
+    def bytes_max(self, stream: str) -> int | None:
+        """Return how large a frame of a stream may be, None where no pipeline takes it."""
+        ...
+
+    async def push(self, stream: str, header: bytes, pixels: bytes, kind: str | None) -> Mapping[str, Any]:
+        """Hand a frame on and return what became of it. Raises a ForebayError for what is refused."""
         ...
 
 
@@ -203,6 +215,7 @@ class Front:
     sender: SenderView | None = None
     crons: CronsView | None = None
     board: StreamBoard | None = None
+    frames: FrameTaker | None = None
     callbacks: CallbackRules = field(default_factory=CallbackRules)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     budgets: Budgets = field(default_factory=Budgets)

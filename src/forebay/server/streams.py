@@ -1,10 +1,13 @@
 """GET /v1/streams: what pipelines on this machine say of their streams and stages."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from fastapi import Request, Response
 
+from forebay.errors import MethodError, NotFoundError, QueueFullError, StreamEndedError, TooLargeError
+from forebay.server.answer import JSON, NO_STORE, Body, Headers, Send, answer
+from forebay.server.asking import Heads, Scope, media_type, query_of
 from forebay.server.front import Front
 from forebay.server.routing import Route, json_response
 
@@ -69,7 +72,56 @@ class StreamList(msgspec.Struct):
     next_cursor: str | None = None
 
 
-VIEWS = (StreamView, StreamStageView, StreamList)
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class FrameVerdict(msgspec.Struct):
+    """What became of a frame that was sent. `reason`: why it was not taken. `credits`: so many more have
+    room; `every`: one in so many is wanted."""
+
+    stream: str
+    seq: int
+    taken: bool
+    reason: str | None
+    credits: int | None
+    every: int
+    retry_after_s: float | None
+
+
+class FrameDoor:
+    """PUT and POST /v1/streams/{name}: a frame for a pipeline that this server runs."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def put(self, stream: str, scope: Scope, heads: Heads, body: Body, send: Send) -> None:
+        """Hand one frame on: 202 with what became of it. Raises a ForebayError for every refusal."""
+        if scope["method"] not in {"PUT", "POST"}:
+            raise MethodError("allowed: POST, PUT")
+        query_of(scope, _NOTHING)
+        frames = self._front.frames
+        most = None if frames is None else frames.bytes_max(stream)
+        if frames is None or most is None:
+            raise NotFoundError("no pipeline takes such a stream")
+        if self._front.lifecycle.draining:
+            raise StreamEndedError("the server is going away: nothing more is taken in")
+        media_type(heads)
+        if body.length is not None and body.length > most:
+            raise TooLargeError(f"a frame may have {most} bytes here", limit=most)
+        kind = heads.get(b"content-type")
+        verdict = await frames.push(
+            stream,
+            heads.get(b"forebay-frame", b"{}"),
+            await body.read(most),
+            None if kind is None else kind.decode("latin-1")[:100],
+        )
+        if verdict["reason"] == "held_off":
+            wait_s = verdict["retry_after_s"] or 1.0
+            raise QueueFullError(f"{stream} is to send nothing now", retry_after_s=wait_s)
+        headers: Headers = [JSON, NO_STORE]
+        if verdict["credits"] is not None:
+            headers.append((b"forebay-credits", b"%d" % verdict["credits"]))
+        await answer(send, 202, msgspec.json.encode(verdict), headers)
 
 
 class StreamDesk:
@@ -88,3 +140,6 @@ class StreamDesk:
         streams: list[Any] = [] if board is None else list(board.streams())
         stages: list[Any] = [] if board is None else list(board.stages())
         return json_response({"items": streams, "stages": stages, "next_cursor": None})
+
+
+VIEWS = (StreamView, StreamStageView, StreamList, FrameVerdict)

@@ -1,5 +1,6 @@
 """Push: frames that others send, by HTTP or WebSocket, to `/v1/streams/{name}`."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -26,6 +27,20 @@ HEADER_ROOM_BYTES: Final = 16_384
 Verdict = dict[str, Any]
 
 
+_within: list["Push"] = []  # those that a server listens for
+_served = threading.Event()
+
+
+def served() -> None:
+    """A server runs this process, and hands on what is sent to it."""
+    _served.set()
+
+
+def within() -> "tuple[Push, ...]":
+    """Return the sources that a server listens for."""
+    return tuple(_within)
+
+
 class Push(Feed):
     """What `push` returns. It listens from the beginning, at `url`; a frame that a newer one of its stream
     replaced before anybody asked is counted as `skipped`."""
@@ -36,7 +51,7 @@ class Push(Feed):
         self,
         *,
         host: str,
-        port: int,
+        port: int | None,
         token: str | None,
         streams: tuple[str, ...] | None,
         streams_max: int,
@@ -50,15 +65,24 @@ class Push(Feed):
         self._met: dict[str, int] = {}  # frames met, by stream
         self._newest = Newest()
         self._caller = Caller(host, token)
+        self._listener: Listener | None = None
+        if port is None:
+            _within.append(self)
+            return
         self._listener = Listener(
             self._serve, host=host, port=port, message_bytes_max=item_bytes_max + HEADER_ROOM_BYTES
         )
         self._listener.start()
 
     @property
+    def names(self) -> frozenset[str] | None:
+        """The streams that it takes, None for any."""
+        return self._names
+
+    @property
     def url(self) -> str:
-        """Where it listens; a stream is at `url/v1/streams/NAME`."""
-        return self._listener.url
+        """Where it listens; a stream is at `url/v1/streams/NAME`. Empty where a server listens for it."""
+        return "" if self._listener is None else self._listener.url
 
     def __iter__(self) -> Iterator[Captured]:
         """Return the newest frame of each stream as they come."""
@@ -72,7 +96,8 @@ class Push(Feed):
         if not self.closed.is_set():
             super().close()
             self._newest.end()
-            self._listener.stop()
+            if self._listener is not None:
+                self._listener.stop()
 
     def take(self, stream: str, found: dict[str, Any], pixels: Any, kind: str | None = None) -> Verdict:
         """Take in one frame and return what its sender is told. Raises a ForebayError for what is refused."""
@@ -191,14 +216,15 @@ def _json(fields: object) -> str:
 def push(
     *,
     host: str = "127.0.0.1",
-    port: int = 0,
+    port: int | None = 0,
     token: str | None = None,
     streams: tuple[str, ...] | list[str] | None = None,
     streams_max: int = STREAMS_DEFAULT,
     item_bytes_max: str | int = "16MiB",
 ) -> Push:
     """Return a live source of frames that others send to `PUT /v1/streams/NAME`, or by WebSocket to the same
-    address. Port 0 takes a free one; `url` says which.
+    address. Port 0 takes a free one; `url` says which. Port None, in a pipeline under `forebay serve`: they
+    send to `/v1/streams/NAME` of the server, with its keys, by HTTP alone.
 
     `token`: callers show it as `Authorization: Bearer …`; required where `host` is reached from elsewhere.
     `streams`: the names that may be; without it any, `streams_max` at most. `item_bytes_max`: of one frame.
@@ -208,6 +234,8 @@ def push(
         raise InvalidError(
             f"streams_max must be a whole number from 1 to {STREAMS_MAX}, not {streams_max!r:.60}"
         )
+    if port is None and not _served.is_set():
+        raise InvalidError("port=None is for a pipeline that `forebay serve` runs; give a port, or 0")
     return Push(
         host=host,
         port=port,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 import forebay
+import forebay.sources
 from forebay.streams.ports import Captured
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -88,6 +89,19 @@ def plain():
         forebay.Stage(lambda _: next(texts)), forebay.Stage("Detect", name="detect"), deadline="20s"
     )
     return pipeline.start(made, sinks=[lambda result: note("text", f"{result.seq}={result.value['sum']}")])
+
+
+def told(result):
+    """Note a frame that was pushed: its number, the sum of its bytes, and no process."""
+    note("pushed", f"{result.seq}={result.value['sum']}", result.value["pid"])
+
+
+@app.pipeline()
+def gate():
+    source = forebay.sources.push(port=None, streams=["gate"], item_bytes_max="100KB")
+    return forebay.Pipeline(forebay.Stage("Detect", name="detect"), deadline="20s").start(
+        source, sinks=[told]
+    )
 
 
 @app.pipeline()
