@@ -1,6 +1,6 @@
 """Kill a process at every line of a move in turn, and print what is wrong with the accounts after each, as JSON.
 
-Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, rest, evict, get, late, release or audit.
+Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, warm, rest, evict, get, late, release or audit.
 """
 
 import contextlib
@@ -15,8 +15,9 @@ from forebay.core.buffer import Reason
 from forebay.core.slots import INNER_AT
 from forebay.streams import EmptyError, FrameQueue
 from forebay.streams.audit import audit
-from forebay.streams.ring import LULL_TAKES
+from forebay.streams.channel import ENTRY_BYTES
 from forebay.streams.slab import ACCEPTED, COUNTS, DEADLINE, ORDINAL
+from forebay.streams.spares import WINDOW
 
 FRAME = numpy.ones((8, 8), "uint8")
 LINES_MAX = 2000
@@ -42,20 +43,31 @@ def put(queue):
     return lambda: queue.put(FRAME)
 
 
-def rest(queue):
-    """A put that first lays freed slots to rest, which nobody needed for some time."""
+def with_freed(queue, laid_to_rest):
+    """A put where three slots were freed, which lays so many of them to rest."""
     for _ in range(3):
         queue.put(FRAME)
     for frame in [queue.get() for _ in range(3)]:
         frame.release()
-    ring = queue._ring
-    ring._takes, ring._spare = LULL_TAKES - 1, 3
-    at_rest = ring.pipes.cold.depth()
+    cold = queue._ring.pipes.cold
+    at_rest = cold.depth()
 
     def act():
         queue.put(FRAME)
-        assert ring.pipes.cold.depth() == at_rest + 1
+        assert cold.depth() == at_rest + laid_to_rest
 
+    return act
+
+
+def warm(queue):
+    """A put that takes the slot that was freed last."""
+    return with_freed(queue, 2)
+
+
+def rest(queue):
+    """A put that takes the one that was freed first, and lays to rest what nobody needed for some time."""
+    act, spares = with_freed(queue, 1), queue._ring._spares
+    spares._batch_b, spares._again_in, spares._takes, spares._spare = ENTRY_BYTES, 2, WINDOW - 1, 3
     return act
 
 
@@ -105,7 +117,16 @@ def bury(queue):
     return lambda: audit(ring)
 
 
-MOVES = {"put": put, "rest": rest, "evict": put, "get": get, "late": late, "release": release, "audit": bury}
+MOVES = {
+    "put": put,
+    "warm": warm,
+    "rest": rest,
+    "evict": put,
+    "get": get,
+    "late": late,
+    "release": release,
+    "audit": bury,
+}
 
 
 def die_at(queue, move, lines):

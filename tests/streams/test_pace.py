@@ -9,45 +9,69 @@ import pytest
 
 from forebay.streams import queue as queue_module
 from forebay.streams.eager import LOOKS_MAX, MISSES_MAX, Eager
-from forebay.streams.ring import LULL_TAKES
 from forebay.streams.slab import BELL
-from tests.streams.queues import frame_of
+from forebay.streams.spares import KEEP, WARM_MAX_B, WINDOW, WINDOWS_MAX
+from tests.streams.queues import SHAPE, frame_of
 
-IN_FLIGHT = 3
-ROUNDS = 2 * LULL_TAKES
-FEW = IN_FLIGHT + IN_FLIGHT * ROUNDS // LULL_TAKES  # each look may lay one to rest that is missed soon after
+ROUNDS = 2 * WINDOW
+LARGE = (WARM_MAX_B + 1,)
 
 
-def slots_of_a_steady_flow(q, rounds):
-    """Put a few frames and take them, again and again; return which slots were used."""
-    used = set()
+def slots_of_a_flow(q, rounds, in_flight, shape=SHAPE):
+    """Put so many frames and take them, again and again; return which slots were used."""
+    used, frame = set(), frame_of(shape=shape)
     for _ in range(rounds):
-        for _ in range(IN_FLIGHT):
-            q.put(frame_of())
-        for frame in [q.get(timeout=10) for _ in range(IN_FLIGHT)]:
-            used.add(frame._slot)
-            frame.release()
+        for _ in range(in_flight):
+            q.put(frame)
+        for taken in [q.get(timeout=10) for _ in range(in_flight)]:
+            used.add(taken._slot)
+            taken.release()
     return used
 
 
-def test_a_reader_that_keeps_up_makes_few_slots_go_round(make):
-    assert len(slots_of_a_steady_flow(make(64), ROUNDS)) <= FEW
-
-
-def test_what_only_a_burst_needed_is_laid_to_rest(make):
-    q = make(64)
-    for _ in range(64):
-        q.put(frame_of())
-    for _ in range(64):
+def burst(q, count, shape=SHAPE):
+    for _ in range(count):
+        q.put(frame_of(shape=shape))
+    for _ in range(count):
         q.get(timeout=10).release()
-    slots_of_a_steady_flow(q, ROUNDS)
-    assert len(slots_of_a_steady_flow(q, ROUNDS)) <= FEW
+
+
+def test_a_reader_that_keeps_up_makes_one_slot_go_round(make):
+    q = make(64)
+    burst(q, 64)
+    slots_of_a_flow(q, ROUNDS, 1)
+    assert len(slots_of_a_flow(q, ROUNDS, 1)) == 1
+    assert q.slots_free() == q.slots
+
+
+def test_readers_that_do_not_keep_up_make_few_slots_go_round(make):
+    q = make(64)
+    slots_of_a_flow(
+        q, 80 * WINDOW // 3, 3
+    )  # in which it was tried again ever more rarely whether they keep up
+    # At each look one may be laid to rest that is missed soon after.
+    assert len(slots_of_a_flow(q, ROUNDS // 3, 3)) <= 3 + 2 + ROUNDS // WINDOW
+    assert q.slots_free() == q.slots
+
+
+def test_readers_that_keep_up_again_make_one_slot_go_round_again(make):
+    q = make(64)
+    slots_of_a_flow(q, ROUNDS, 3)
+    slots_of_a_flow(q, WINDOWS_MAX * WINDOW, 1)
+    assert len(slots_of_a_flow(q, ROUNDS, 1)) == 1
+
+
+def test_large_frames_take_turns_and_what_only_a_burst_needed_is_laid_to_rest(make):
+    q = make(16, shape=LARGE)
+    burst(q, 16, LARGE)
+    slots_of_a_flow(q, ROUNDS, 1, LARGE)
+    assert 1 < len(slots_of_a_flow(q, ROUNDS, 1, LARGE)) <= 1 + KEEP + ROUNDS // WINDOW
     assert q.slots_free() == q.slots
 
 
 def test_slots_at_rest_are_taken_when_they_are_needed(make):
     q = make(64, held_max=2)
-    slots_of_a_steady_flow(q, ROUNDS)
+    slots_of_a_flow(q, ROUNDS, 3)
     for n in range(64):
         q.put(frame_of(n))
     assert [q.get(timeout=10).array.flat[0] for _ in range(64)] == list(range(64))

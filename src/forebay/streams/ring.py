@@ -41,9 +41,8 @@ from forebay.streams.slab import (
     SEQ,
     Slab,
 )
+from forebay.streams.spares import Spares
 
-SPARE_KEEP: Final = 2  # freed slots that stay where the writer takes from, though it did without them
-LULL_TAKES: Final = 128  # how many slots are taken between two looks at how many it does without
 _SLOT_MASK: Final = 0xFFFFFFFF
 _FREE: Final = int(SlotState.FREE)
 _HELD: Final = int(SlotState.HELD)
@@ -66,13 +65,13 @@ class Ring:
         self._work = pipes.work
         self._depth = self.depth if slab.form.priorities > 1 else pipes.work[0].depth
         self._free_slots = pipes.hot
+        self._spares = Spares(pipes.hot, pipes.cold, slab.form.item_bytes)
         self._words = slab.words
         self._times = slab.times
         self._row_of = slab.rows
         self._lock = threading.Lock()
         self._seat: int | None = None
         self._base = self._ops = self._mine = 0
-        self._takes = self._spare = 0  # slots taken; those freed that waited at the last look
 
     # ---- our seat ---------------------------------------------------------------------------------------
 
@@ -121,44 +120,22 @@ class Ring:
             return self._depth() + self.pending
 
     def take_free(self) -> int:
-        """Return a free slot, of the few in use where one is free: those are warm; -1 when none is free.
-
-        So that few go round, freed slots wait apart from those at rest; the latter are taken only when there
-        is no other, and `_rest` sends back there what was not needed.
-        """
+        """Return a free slot, now held by us, the warmest there is (see Spares); -1 when none is free."""
         words = self._words
         with self._lock:
             self._ops = ops = self._ops + 2
             words[self._base + OPS] = ops - 1
             try:
-                self._takes += 1
-                if not self._takes % LULL_TAKES:
-                    self._rest()
-                while True:
-                    try:
-                        entry = os.read(self._free_slots.fd, ENTRY_BYTES)
-                    except BlockingIOError:
-                        if not (entry := self.pipes.cold.read()):
-                            return -1
+                while entry := self._spares.take():
                     number = int.from_bytes(entry, "little")
                     slot = number & _SLOT_MASK
                     row = self._row_of[slot]
                     if words[row + GENERATION] == number >> 32 and words[row] == _FREE:
                         self._hold(row)
                         return slot
+                return -1
             finally:
                 words[self._base + OPS] = ops
-
-    def _rest(self) -> None:
-        """Lay to rest the freed slots that nobody needed at this look and the one before.
-
-        In a critical section. A slot passes here once at most before its row changes, as `slots.strays` has
-        it: from rest it comes back only through a writer's hands.
-        """
-        before, self._spare = self._spare, self._free_slots.depth()
-        surplus = min(before, self._spare) - SPARE_KEEP
-        if surplus > 0:
-            self._spare -= self._free_slots.pour(self.pipes.cold, surplus)
 
     def _hold(self, row: int) -> None:
         self._words[row + ORDINAL] = UNCOUNTED
