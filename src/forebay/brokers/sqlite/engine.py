@@ -110,7 +110,7 @@ class SqliteBroker:
         except BaseException:
             lock.release()
             raise
-        place = Place(path, on_gone=on_gone)
+        place = Place(path, on_gone=on_gone, spare_b=lambda: schema.spare_b(connection))
         committer = Committer(book, path, clock=clock, sync=sync, on_broken=on_broken, place=place)
         return cls(book, path, lock, committer, place)
 

@@ -244,6 +244,12 @@ def check(connection: apsw.Connection, path: Path) -> None:
         raise StoreBrokenError(f"{path} is damaged: {' '.join(str(found).split())}")
 
 
+def spare_b(connection: apsw.Connection) -> int:
+    """Return the bytes of the file that no row uses."""
+    pages, page_b = (int(connection.pragma(name)) for name in ("freelist_count", "page_size"))
+    return pages * page_b
+
+
 def scrub(connection: apsw.Connection) -> None:
     """Write the file anew, so that nothing removed is left in it or in the write-ahead log, nor the name of a
     tenant that has no jobs any more.
