@@ -285,7 +285,9 @@ def engine_rows() -> list[tuple[str, list[str]]]:
             [
                 ("`kill -9`, power loss" if can.durable else "nothing")
                 + (", and the loss of this machine" if can.durable and can.shared else "")
-                for can in served
+                + (f", with {engine.durable_with}" if engine.durable_with else "")
+                for engine in all_of
+                for can in [engine.served]
             ],
         ),
         ("jobs are leased in the exact order", ["yes" if can.ordered else "no" for can in served]),

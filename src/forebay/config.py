@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     data: Annotated[str, About("directory of the embedded store")] = ".forebay"
     broker: Annotated[
-        str | None, About("engine: postgresql://…; none means the embedded store under data")
+        str | None, About("engine: postgresql://… or redis://…; none means the embedded store under data")
     ] = None
     workers: Annotated[
         int | None, About("replicas of each class task, and size of the pool of functions", "int", 1, 1024)

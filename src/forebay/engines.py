@@ -18,7 +18,9 @@ from forebay.ports.clock import Clock
 if TYPE_CHECKING:  # who serves needs no checks
     from forebay.conformance.subject import Subject
 
-SCHEMES: Final = ("sqlite", "postgresql", "postgres")
+POSTGRES: Final = ("postgresql", "postgres")
+REDIS: Final = ("redis", "rediss")
+SCHEMES: Final = ("sqlite", *POSTGRES, *REDIS)
 ENTRY_POINTS: Final = "forebay.engines"  # engines of others by the scheme of their URL; for `forebay conform`
 
 
@@ -31,6 +33,7 @@ class Engine(NamedTuple):
     clock: str  # whose time it goes by
     served: Capabilities  # what it can do when it serves
     checked: Capabilities  # and when it is checked
+    durable_with: str = ""  # what its server must be set to for that
 
 
 async def open_engine(
@@ -59,26 +62,39 @@ async def open_engine(
             on_gone=on_gone,
         )
     else:
-        broker = await _open_postgres(settings.broker or "", directory, clock, kept)
+        _make(directory)
+        opens = _open_postgres if scheme in POSTGRES else _open_redis
+        broker = await opens(settings.broker or "", clock, kept)
     if vault is None:
         return broker
     vault.mark(directory)
     return sealed(broker, vault)
 
 
-async def _open_postgres(url: str, directory: Path, clock: Clock, kept: Retention) -> Broker:
-    try:  # for what this server alone keeps: secrets of its own, blobs when nothing else is said
+def _make(directory: Path) -> None:
+    """Make the place of what this server alone keeps: secrets of its own, blobs when nothing else is said."""
+    try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"data: {directory}: {error.strerror}") from None
+
+
+async def _open_postgres(url: str, clock: Clock, kept: Retention) -> Broker:
     from forebay.brokers.postgres import PostgresBroker  # its driver is an extra
 
     return await PostgresBroker.open(url, clock=clock, retention_s=kept.ended_s, dead_s=kept.dead_s)
 
 
+async def _open_redis(url: str, clock: Clock, kept: Retention) -> Broker:
+    from forebay.brokers.redis import RedisBroker  # its driver is an extra
+
+    return await RedisBroker.open(url, clock=clock, retention_s=kept.ended_s, dead_s=kept.dead_s)
+
+
 def shipped() -> tuple[Engine, ...]:
     """Return the engines that a setting can name, each with what it says of itself."""
     from forebay.brokers.postgres import PostgresBroker, PostgresTrial
+    from forebay.brokers.redis import RedisBroker, RedisTrial
     from forebay.brokers.sqlite import SqliteTrial
 
     return (
@@ -98,6 +114,15 @@ def shipped() -> tuple[Engine, ...]:
             PostgresBroker.SERVED,
             PostgresTrial.capabilities,
         ),
+        Engine(
+            "Redis, Valkey",
+            "`redis://user@host:port/0`",
+            "redis",
+            "the Redis server's",
+            RedisBroker.SERVED,
+            RedisTrial.capabilities,
+            "`appendonly yes` and `appendfsync always`",
+        ),
     )
 
 
@@ -109,6 +134,7 @@ def subject_for(url: str, factory: str | None = None) -> "Subject":
     """
     from forebay.brokers.memory import MemoryTrial
     from forebay.brokers.postgres import PostgresTrial
+    from forebay.brokers.redis import RedisTrial
     from forebay.brokers.sqlite import SqliteTrial
     from forebay.conformance.fixtures import RETENTION_S, T0
     from forebay.conformance.subject import StandingClock, subject_named
@@ -121,7 +147,9 @@ def subject_for(url: str, factory: str | None = None) -> "Subject":
     if scheme == "sqlite":
         root = Path(rest.removeprefix("//") or tempfile.gettempdir())
         return SqliteTrial(root, clock_at=StandingClock, at=T0, retention_s=RETENTION_S)
-    if scheme in SCHEMES:
+    if scheme in REDIS:
+        return RedisTrial(url, clock_at=StandingClock, at=T0, retention_s=RETENTION_S)
+    if scheme in POSTGRES:
         return PostgresTrial(url, clock_at=StandingClock, at=T0, retention_s=RETENTION_S)
     theirs = list(entry_points(group=ENTRY_POINTS, name=scheme))
     if not theirs:

@@ -118,8 +118,7 @@ class System:
 
         self.broker = await open_engine(self.settings, self.clock, on_broken=self._broken, on_gone=self._gone)
         if self.settings.broker is not None and not self.broker.capabilities.durable:
-            hint = "fsync or full_page_writes is off there: what was accepted is lost with the power"
-            self.log.warning("store_not_durable", hint=hint)
+            self.log.warning("store_not_durable", hint=self.broker.capabilities.lost)
         try:
             self.blobs = open_keeper(self.settings, self.broker, self.clock, on_failure=self._failed)
             meters = self._meters()

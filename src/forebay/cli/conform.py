@@ -22,7 +22,8 @@ PLANTED = "that is broken"  # how the errors end that conformance/contending.py 
 
 def conform(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="postgresql://…, sqlite:DIRECTORY, memory:, or your own.")
+        str,
+        typer.Argument(metavar="URL", help="postgresql://…, redis://…, sqlite:DIRECTORY, memory:, your own."),
     ],
     engine: Annotated[
         str | None,

@@ -44,6 +44,7 @@ class Capabilities:
     ordered: bool = True  # leases follow the order key exactly
     own_clock: bool = False  # ignores `now`
     shared: bool = False  # several processes may open it at once
+    lost: str = ""  # of one that is not durable, where that is a matter of settings: what is lost, and why
 
 
 class Change(NamedTuple):

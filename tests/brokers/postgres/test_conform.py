@@ -60,8 +60,8 @@ def test_stopped_in_the_middle_it_still_leaves_nothing(server):
 
 
 def test_a_role_without_the_right_is_one_line_and_code_3(server):
-    server.sql("DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
-    asked = begun(server.url(user="poor"))
+    server.sql("DROP ROLE IF EXISTS rightless", "CREATE ROLE rightless LOGIN")
+    asked = begun(server.url(user="rightless"))
     out, err = asked.communicate(timeout=WAIT_MAX_S)
     assert (asked.returncode, out, err.count("\n")) == (3, "", 1)
-    assert "poor" in err and "may not make" in err
+    assert "rightless" in err and "may not make" in err

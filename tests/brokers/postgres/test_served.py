@@ -17,14 +17,16 @@ WAIT_MAX_S = 90.0
 
 
 def test_two_servers_share_a_queue_and_one_outlives_the_other(server, tmp_path):
-    env = {"FOREBAY_BROKER": server.url("served"), **SHORT}
-    with Served(tmp_path / "a", env=env) as first, Served(tmp_path / "b", env=env) as second:
-        verdicts = first.submit_many(
-            [{"task": "nap", "payload": [f"n{n}", 0.2], "attempts_max": 5} for n in range(60)]
-        )
-        ids = [verdict["job_id"] for verdict in verdicts]
-        until(lambda: first.ledger() and second.ledger(), WAIT_MAX_S, "both work")
-        first.kill()  # with jobs in hand
+    env, gate = {"FOREBAY_BROKER": server.url("served"), **SHORT}, tmp_path / "gate"
+    with (
+        Served(tmp_path / "a", "gated.py", env=env, workers=1) as first,
+        Served(tmp_path / "b", "gated.py", env=env, workers=1) as second,
+    ):
+        jobs = [{"task": "hold", "payload": [f"n{n}", str(gate)], "attempts_max": 5} for n in range(24)]
+        ids = [verdict["job_id"] for verdict in first.submit_many(jobs)]
+        until(lambda: first.runs() and second.runs(), WAIT_MAX_S, "both work")
+        first.kill()  # with jobs in hand: none of them can end
+        gate.touch()
         records = second.finals(ids, WAIT_MAX_S)
         assert {record["status"] for record in records.values()} == {"COMPLETED"}
         assert second.get("/metrics").body.count(b"inference_queue_length{") >= 1

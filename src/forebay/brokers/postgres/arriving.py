@@ -9,8 +9,8 @@ from forebay.brokers.postgres.crons import PUT_MARK, mark_values
 from forebay.brokers.postgres.deadly import PUT_DEADLY
 from forebay.brokers.postgres.intake import LOCK, add_links, lock_numbers
 from forebay.brokers.postgres.outbox import NUMBERS as DELIVERY_NUMBERS
-from forebay.brokers.postgres.rows import NUMBERS, key_bytes
 from forebay.brokers.postgres.store import Tx
+from forebay.brokers.shared.states import NUMBERS, key_bytes
 from forebay.core.blobs import named
 from forebay.core.job import JobRecord
 from forebay.core.lifecycle import FINAL

@@ -5,9 +5,10 @@ from typing import Final
 
 from forebay.brokers.postgres.deadly import Deadly
 from forebay.brokers.postgres.intake import Intake, Known, add_links
-from forebay.brokers.postgres.rows import FINAL_NUMBERS, STATES, UUID, columns, record_of
+from forebay.brokers.postgres.rows import columns, record_of
 from forebay.brokers.postgres.schema import DEAD
 from forebay.brokers.postgres.store import Tx
+from forebay.brokers.shared.states import FINAL_NUMBERS, STATES, UUID
 from forebay.core.blobs import named
 from forebay.core.job import Amendment, AmendVerdict, Job, JobRecord, Receipt, Verdict, amended
 from forebay.core.lifecycle import FINAL, State

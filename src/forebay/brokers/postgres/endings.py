@@ -7,18 +7,10 @@ from forebay.brokers.postgres.deadly import Deadly
 from forebay.brokers.postgres.grants import Grants
 from forebay.brokers.postgres.intake import add_links
 from forebay.brokers.postgres.outbox import owe
-from forebay.brokers.postgres.rows import (
-    FINAL_NUMBERS,
-    NUMBERS,
-    STATES,
-    UUID,
-    Row,
-    columns,
-    job_of,
-    lease_of,
-)
+from forebay.brokers.postgres.rows import Row, columns, job_of, lease_of
 from forebay.brokers.postgres.schema import CANCELLED, QUEUED, RETRYING, RUNNING, SCHEDULED, WAITING_SQL
 from forebay.brokers.postgres.store import Tx
+from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
 from forebay.core import settle
 from forebay.core.blobs import named
 from forebay.core.job import CancelVerdict, Job, JobError, Sweep, Transition

@@ -10,18 +10,13 @@ from typing import Any, ClassVar, TypeVar
 from forebay.brokers.postgres import holds
 from forebay.brokers.postgres.address import Address
 from forebay.brokers.postgres.arriving import Arriving
-from forebay.brokers.postgres.bells import Bells
 from forebay.brokers.postgres.changes import Changes
-from forebay.brokers.postgres.committer import Committer, Kind, Op
 from forebay.brokers.postgres.connections import Connections
 from forebay.brokers.postgres.crons import PostgresCrons
 from forebay.brokers.postgres.deadly import Deadly, PostgresQuarantine
 from forebay.brokers.postgres.endings import Endings
-from forebay.brokers.postgres.gauge import Gauge
 from forebay.brokers.postgres.grants import Grants
-from forebay.brokers.postgres.ids import IdMint
 from forebay.brokers.postgres.intake import Intake
-from forebay.brokers.postgres.news import News
 from forebay.brokers.postgres.nodes import PostgresNodes
 from forebay.brokers.postgres.opening import prepare
 from forebay.brokers.postgres.outbox import PostgresOutbox
@@ -29,6 +24,11 @@ from forebay.brokers.postgres.reads import Reads
 from forebay.brokers.postgres.store import SELECT_NOW, Store, Tx
 from forebay.brokers.postgres.upkeep import Upkeep
 from forebay.brokers.postgres.wire import Wire
+from forebay.brokers.shared.bells import Bells
+from forebay.brokers.shared.committer import Committer, Kind, Op
+from forebay.brokers.shared.gauge import Gauge
+from forebay.brokers.shared.ids import IdMint
+from forebay.brokers.shared.news import News
 from forebay.core.fairness import Share
 from forebay.core.job import (
     Amendment,
@@ -54,6 +54,7 @@ from forebay.ports.broker import Capabilities, Doorbell, Listener, Load
 from forebay.ports.clock import Clock
 
 T = TypeVar("T")
+LOST = "fsync or full_page_writes is off there: what was accepted is lost with the power"
 
 
 class PostgresBroker:
@@ -117,7 +118,7 @@ class PostgresBroker:
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, clock_sql=clock_sql)
         try:
             durable = await prepare(broker._connections)
-            broker.capabilities = replace(broker.capabilities, durable=durable)
+            broker.capabilities = replace(broker.capabilities, durable=durable, lost="" if durable else LOST)
             await broker._upkeep.look()
         except BaseException:
             await broker._connections.close()

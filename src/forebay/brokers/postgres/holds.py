@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.brokers.postgres.intake import add_links
-from forebay.brokers.postgres.rows import UUID
 from forebay.brokers.postgres.schema import RUNNING
 from forebay.brokers.postgres.store import Tx
+from forebay.brokers.shared.states import UUID
 from forebay.core.blobs import named
 from forebay.core.job import Claim, Hold
 

@@ -4,11 +4,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from forebay.brokers.postgres.ids import IdMint
 from forebay.brokers.postgres.intake import Intake
 from forebay.brokers.postgres.schema import VERSION
 from forebay.brokers.postgres.store import TRIES_MAX, MetAnother, Row, Tx
-from forebay.brokers.postgres.wire import channel_of, messages_of
+from forebay.brokers.postgres.wire import channel_of
+from forebay.brokers.shared.ids import IdMint
+from forebay.brokers.shared.messages import messages_of
 from forebay.core.job import Job, Receipt
 from forebay.core.retention import Keeping, Retention
 from forebay.errors import ConfigError, StoreUnavailableError, StoreVersionError

@@ -4,17 +4,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from forebay.brokers.postgres.rows import (
-    INSERT_JOBS,
-    STATES,
-    UUID,
-    columns,
-    insert_parameters,
-    job_of,
-    key_bytes,
-    standing_of,
-)
+from forebay.brokers.postgres.rows import INSERT_JOBS, columns, insert_parameters, job_of, standing_of
 from forebay.brokers.postgres.store import MetAnother, Tx
+from forebay.brokers.shared.states import STATES, UUID, key_bytes
 from forebay.core.blobs import named
 from forebay.core.job import Job, Receipt, Verdict
 from forebay.core.lifecycle import State

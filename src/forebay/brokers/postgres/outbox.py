@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.brokers.postgres.rows import UUID
 from forebay.brokers.postgres.store import Row, Store, Tx
+from forebay.brokers.shared.states import UUID
 from forebay.core.outbox import OPEN, TRIES_KEPT, Delivery, DeliveryState, DeliveryStep, Try, endpoint_of
 
 _STATES: Final = tuple(DeliveryState)

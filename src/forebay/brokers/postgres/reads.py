@@ -5,9 +5,10 @@ from typing import Final, cast
 
 from forebay.brokers.postgres.grants import HEAD_SQL, Grants
 from forebay.brokers.postgres.intake import known_keys
-from forebay.brokers.postgres.rows import FINAL_NUMBERS, NUMBERS, STATES, UUID, Row, columns, record_of
+from forebay.brokers.postgres.rows import Row, columns, record_of
 from forebay.brokers.postgres.schema import DEAD, QUEUED, RETRYING, RUNNING, SCHEDULED, WAITING_SQL
 from forebay.brokers.postgres.store import Store
+from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
 from forebay.core.fairness import ahead_among
 from forebay.core.job import AGEING_S, Depth, Job, JobRecord, Line, Page, Query, Receipt
 from forebay.core.lifecycle import State

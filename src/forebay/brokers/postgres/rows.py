@@ -1,28 +1,14 @@
 """Rows and records: how a row of `jobs` becomes a record, and a record a row."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from forebay.brokers.shared.states import NUMBERS, STATES, key_bytes, key_of
 from forebay.core.job import Job, JobRecord, Lease, Standing
-from forebay.core.lifecycle import FINAL, State
+from forebay.core.lifecycle import State
 from forebay.packed import attempts_of, error_of
 
 Row = tuple[Any, ...]
-
-STATES: Final = (
-    State.SCHEDULED,
-    State.QUEUED,
-    State.RUNNING,
-    State.RETRYING,
-    State.SUCCEEDED,
-    State.DEAD,
-    State.CANCELLED,
-    State.EXPIRED,
-)  # by their numbers in schema.py
-NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
-FINAL_NUMBERS: Final = frozenset(NUMBERS[state] for state in FINAL)
-UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 # In the order of core.job.Job and core.job.Standing, so that a row is two slices.
 _JOB: Final = (
@@ -62,16 +48,6 @@ INSERT_JOBS: Final = (
     + ", ".join(f"%s::{kind}[]" for _, kind in _INSERTED)
     + ") ON CONFLICT (id) DO NOTHING RETURNING id::text"
 )
-
-
-def key_bytes(key: str | None) -> bytes | None:
-    """Return a key of a caller's as it is stored: a text column takes no zero character."""
-    return None if key is None else key.encode("utf-8", "surrogatepass")
-
-
-def key_of(column: bytes | None) -> str | None:
-    """Return the key of a column."""
-    return None if column is None else column.decode("utf-8", "surrogatepass")
 
 
 def insert_parameters(jobs: Sequence[tuple[Job, State]]) -> list[list[Any]]:

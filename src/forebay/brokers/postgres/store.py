@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from forebay.brokers.postgres.address import psycopg_module, told
 from forebay.brokers.postgres.connections import Connection, Connections
-from forebay.brokers.postgres.news import News
+from forebay.brokers.shared.news import News
 from forebay.errors import StoreBrokenError, StoreFullError, StoreUnavailableError
 from forebay.ports.clock import Clock
 

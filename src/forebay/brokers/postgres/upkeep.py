@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from forebay.brokers.postgres.address import psycopg_module
-from forebay.brokers.postgres.committer import Committer
 from forebay.brokers.postgres.deadly import SELECT_DEADLY, Deadly
-from forebay.brokers.postgres.news import News
 from forebay.brokers.postgres.outbox import SELECT_DUE, PostgresOutbox
 from forebay.brokers.postgres.store import Store, Tx
+from forebay.brokers.shared.committer import Committer
+from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
 
 LOOK_S: Final = 1.0

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from forebay.brokers.postgres.schema import QUEUED, RETRYING, RUNNING, SCHEDULED
+from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS
 from forebay.core.job import Job
+from forebay.core.lifecycle import State
 from forebay.core.tenant import Held
 from forebay.ports.broker import Load
 
 Row = tuple[Any, ...]
-_OPEN = frozenset({SCHEDULED, QUEUED, RUNNING, RETRYING})
+_QUEUED, _RUNNING = NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
 
 
 class _Counts:
@@ -31,23 +32,29 @@ class Gauge:
 
     def saw(self, counts: Sequence[Row], taps: Sequence[Row]) -> None:
         """Take in what a transaction found."""
-        tasks: dict[str, _Counts] = {}
-        held: dict[str, list[int]] = {}
+        self._tasks, self._held = {}, {}
         for task, tenant, state, jobs, size in counts:
-            if state not in _OPEN or not jobs:
-                continue
-            own = tasks.get(task) or tasks.setdefault(task, _Counts())
-            own.open += jobs
-            own.bytes += size
-            own.queued += jobs if state == QUEUED else 0
-            own.running += jobs if state == RUNNING else 0
-            of_tenant = held.setdefault(tenant, [0, 0])
-            of_tenant[0] += jobs
-            of_tenant[1] += size
+            self.moved(task, tenant, state, jobs, size)
         for task, paused, draining in taps:
-            own = tasks.get(task) or tasks.setdefault(task, _Counts())
-            own.paused, own.draining = paused, draining
-        self._tasks, self._held = tasks, held
+            self.turned(task, paused, draining)
+
+    def moved(self, task: str, tenant: str, state: int, jobs: int, size: int) -> None:
+        """Take in so many more jobs and bytes of a task and a tenant in a state, or less."""
+        if state in FINAL_NUMBERS or not (jobs or size):
+            return
+        own = self._tasks.get(task) or self._tasks.setdefault(task, _Counts())
+        own.open += jobs
+        own.bytes += size
+        own.queued += jobs if state == _QUEUED else 0
+        own.running += jobs if state == _RUNNING else 0
+        of_tenant = self._held.setdefault(tenant, [0, 0])
+        of_tenant[0] += jobs
+        of_tenant[1] += size
+
+    def turned(self, task: str, paused: bool, draining: bool) -> None:
+        """Take in the taps of a task."""
+        own = self._tasks.get(task) or self._tasks.setdefault(task, _Counts())
+        own.paused, own.draining = paused, draining
 
     def comes(self, jobs: Sequence[Job], sign: int) -> None:
         """Count jobs that are on their way into the store (1), or are so no more (-1)."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from forebay.brokers.postgres.news import News
+from forebay.brokers.shared.news import News
 from forebay.ports.broker import Doorbell, Listener
 
 

@@ -1,16 +1,16 @@
-"""Committer: what writers ask for goes to the database in groups: while one ends, the next fills."""
+"""Committer: what writers ask for goes to the store in groups: while one ends, the next fills."""
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from forebay.brokers.postgres.news import News
-from forebay.brokers.postgres.store import Store, Tx
+from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError, StoreUnavailableError
 
 T = TypeVar("T")
+Tx = Any  # a transaction of the engine
 
 GROUP_ITEMS_MAX: Final = 2_000  # jobs, claims and transitions of one transaction
 GROUP_BYTES_MAX: Final = 8 << 20
@@ -52,14 +52,26 @@ class Op(Generic[T]):
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
 
+class Store(Protocol):
+    """Where groups go."""
+
+    async def write(self, work: Callable[[Tx], Awaitable[Any]], *, now: float) -> tuple[Any, News]:
+        """Run `work` in a transaction; return what it returns and what there is to tell."""
+        ...
+
+
 Merged = Callable[[Tx, Kind, Sequence[Any], Any, float], Awaitable[list[Any]]]
 
 
 class Committer:
     """One loop while there is something to do. A caller that goes away takes nothing back."""
 
-    def __init__(self, store: Store, merged: Merged, tell: Callable[[News], None]) -> None:
+    def __init__(
+        self, store: Store, merged: Merged, tell: Callable[[News], None], *, mixed: bool = True
+    ) -> None:
+        """`mixed`: a group is stored as a whole, so that it may hold calls of several kinds."""
         self._store = store
+        self._mixed = mixed
         self._merged = merged
         self._tell = tell
         self._ops: deque[Op[Any]] = deque()
@@ -74,7 +86,7 @@ class Committer:
         if self.closed:
             raise StoreUnavailableError("the store is closed")
         if self._items >= WAITING_ITEMS_MAX or self._bytes >= WAITING_BYTES_MAX:
-            raise StoreUnavailableError("too much waits for the database already", retry_after_s=1.0)
+            raise StoreUnavailableError("too much waits for the store already", retry_after_s=1.0)
         self._ops.append(op)
         self._items += len(op.items) + 1
         self._bytes += op.bytes
@@ -121,6 +133,7 @@ class Committer:
             group[0].kind is not Kind.ALONE
             and self._ops
             and self._ops[0].kind is not Kind.ALONE
+            and (self._mixed or self._ops[0].kind is group[0].kind)
             and items + len(self._ops[0].items) <= GROUP_ITEMS_MAX
             and size_b + self._ops[0].bytes <= GROUP_BYTES_MAX
         ):

@@ -1,0 +1,3 @@
+if not deadly_is_known() then return done('stale') end
+store_deadly(A.changes)
+return done('stored')

@@ -1,0 +1,1 @@
+return delivery(A.id) or false

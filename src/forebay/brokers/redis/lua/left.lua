@@ -1,0 +1,3 @@
+call('ZREM', P .. 'nodes', A.node)
+call('HDEL', P .. 'nodes:d', A.node)
+return 1

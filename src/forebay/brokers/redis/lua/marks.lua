@@ -1,0 +1,1 @@
+return {call('HGETALL', P .. 'crons'), call('HGETALL', P .. 'cronj')}

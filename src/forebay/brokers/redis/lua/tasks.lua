@@ -1,0 +1,1 @@
+return {call('SMEMBERS', P .. 'tasks'), call('HKEYS', P .. 'taps')}

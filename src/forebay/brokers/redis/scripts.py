@@ -1,0 +1,34 @@
+"""Scripts: one of Lua for each verb, sent once to a server and called by its hash from then on."""
+
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+READS: Final = frozenset({
+    "delivery", "depth", "find", "get", "gone", "held", "look", "marks", "nodes", "position", "recall",
+    "tasks", "waits",
+})  # fmt: skip
+# What a server that has no memory left must still do, or nothing would ever end and be removed.
+FREEING: Final = frozenset({
+    "cancel", "claim", "commit", "delivered", "extend", "grant", "lease", "left", "probe", "purge", "sweep",
+    "tap", "told", "unmark",
+})  # fmt: skip
+_GRANTING: Final = frozenset({"lease", "grant"})
+
+
+class Script(NamedTuple):
+    """One script."""
+
+    text: bytes
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script of a verb."""
+    flags = " flags=no-writes" if name in READS else " flags=allow-oom" if name in FREEING else ""
+    parts = [name] if name == "probe" else ["lib", *(["granting"] if name in _GRANTING else []), name]
+    folder = files("forebay.brokers.redis") / "lua"
+    text = "".join([f"#!lua{flags}\n", *((folder / f"{part}.lua").read_text() for part in parts)]).encode()
+    return Script(text, sha1(text, usedforsecurity=False).hexdigest())

@@ -1,0 +1,92 @@
+"""RedisServer: a real server of its own in a directory of its own, on a free port; Valkey where there is that."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import redis
+
+from tests.ports import free_port
+from tests.waiting import until
+
+START_MAX_S = 60.0
+STOP_MAX_S = 20.0
+# Nothing that was answered is lost with the power.
+SETTINGS = {"appendonly": "yes", "appendfsync": "always", "save": "", "bind": "127.0.0.1"}
+
+
+def binary():
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    assert found, "there is no Redis server here: apt-get install redis-server"
+    return found
+
+
+class RedisServer:
+    """Started by `start`; `stop` ends it and removes everything."""
+
+    def __init__(self):
+        self.root = Path(tempfile.mkdtemp(prefix="forebay-redis-", dir="/tmp"))
+        self.port = free_port()
+        self.process = None
+
+    def url(self, name="forebay", user="", **more):
+        query = "&".join(f"{key}={value}" for key, value in {"name": name, **more}.items())
+        return f"redis://{user}127.0.0.1:{self.port}/0?{query}"
+
+    def start(self, **more):
+        settings = {**SETTINGS, "port": self.port, "dir": self.root, **more}
+        options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+        with open(self.root / "log", "ab") as log:
+            self.process = subprocess.Popen([binary(), *options], cwd=self.root, stdout=log, stderr=log)
+        until(self.answers, START_MAX_S, f"the server answers; its log: {self.log()[-2000:]}")
+        return self
+
+    def client(self):
+        return redis.Redis(port=self.port)
+
+    def answers(self):
+        assert self.process.poll() is None, self.log()[-2000:]
+        try:
+            with self.client() as client:
+                return client.ping()
+        except (redis.ConnectionError, redis.BusyLoadingError):
+            return False
+
+    def ask(self, *command):
+        with self.client() as client:
+            return client.execute_command(*command)
+
+    def log(self):
+        path = self.root / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def halt(self, how=signal.SIGKILL):
+        """End the server where it stands."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(STOP_MAX_S)
+            self.process = None
+
+    def keys(self, name):
+        """Return every key of a store and what it holds, by its name behind the prefix."""
+        prefix = f"{{{name}}}:"
+        with self.client() as client:
+            return {
+                key.decode(errors="replace").removeprefix(prefix): client.type(key)
+                for key in client.keys(f"{prefix}*")
+            }
+
+    def empty(self, name):
+        """Leave nothing of a store but that it is there."""
+        with self.client() as client:
+            keys = client.keys(f"{{{name}}}:*")
+            if keys:
+                client.delete(*keys)
+
+    def stop(self):
+        try:
+            self.halt()
+        finally:
+            shutil.rmtree(self.root, ignore_errors=True)
