@@ -59,5 +59,21 @@ def test_m18_more_than_800_for_half_a_minute_and_m2_more_than_250_for_five():
     assert (long["expr"], long["for"]) == ("inference_queue_length > 250", "5m")
 
 
+def test_m33_more_than_300_for_two_minutes():
+    rule = RULES["ForebayQueueOver300"]
+    assert (rule["expr"], rule["for"]) == ("inference_queue_length > 300", "2m")
+
+
+@pytest.mark.parametrize(("age_s", "alerts"), [(599.0, False), (601.0, True)])
+def test_f118_a_job_that_waits_behind_a_long_one_for_ten_minutes_alerts_though_the_queue_is_short(
+    age_s, alerts
+):
+    name, _, limit = RULES["ForebayOldestWaits"]["expr"].partition(" > ")
+    depth = Depth(queued=1, oldest_at=10_000.0 - age_s)
+    text = Served(["a"], now=lambda: 10_000.0, depths=lambda: {"a": depth}).render()[0].decode()
+    (value,) = re.findall(rf'^{name}{{task="a"}} (\S+)$', text, re.MULTILINE)
+    assert float(value) == age_s and (float(value) > float(limit)) is alerts
+
+
 def test_throttling_alerts_where_the_line_on_the_terminal_does():
     assert RULES["ForebayCpuThrottled"]["expr"] == f"inference_cpu_throttled_ratio > {THROTTLED_ALERT:g}"
