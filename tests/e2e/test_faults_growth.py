@@ -47,8 +47,7 @@ def test_f119_a_store_that_its_backlog_fills_refuses_and_empties_by_itself(tmp_p
         assert len(accepted) >= 100 and "no new work takes the last" in refused[0].json["detail"]
         server.ask("POST", "/v1/queues/large/resume")
         until(lambda: server.get("/v1/queues/large").json["open"] == 0, WAIT_MAX_S, "it empties by itself")
-        done = server.finals([answer.json["job_id"] for answer in accepted[-5:]]).values()
-        assert {job["status"] for job in done} == {"COMPLETED"}
+        assert server.runs()["x"] == len(accepted), "each of them ran"
         again = {"task": "large", "payload": ["x", 1, "y"]}
         until(
             lambda: server.ask("POST", "/v1/jobs", again).status == 202, WAIT_MAX_S, "it takes new work again"
