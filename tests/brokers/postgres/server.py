@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from forebay.brokers.postgres import PostgresBroker
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -150,6 +151,26 @@ class PostgresServer:
         names = [*(name for (name,) in rows), *(["tallies"] if rows else [])]
         if names:
             self.sql(*(f'DELETE FROM "{schema}".{name}' for name in names))
+
+    def drop(self, schema):
+        """Leave nothing of a store."""
+        self.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+    async def broker(self, schema, clock):
+        """Return an engine on a store of this server."""
+        return await PostgresBroker.open(self.url(schema), clock=clock)
+
+    def check_counts(self, schema):
+        """The sums of the differences are what is there."""
+        kept = self.sql(
+            f"SELECT task, tenant, priority, state, sum(jobs)::int, sum(bytes)::int FROM {schema}.tallies"
+            " GROUP BY 1, 2, 3, 4 HAVING sum(jobs) <> 0 OR sum(bytes) <> 0 ORDER BY 1, 2, 3, 4"
+        )
+        counted = self.sql(
+            f"SELECT task, tenant, priority, state, count(*)::int, sum(size)::int FROM {schema}.jobs"
+            " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        )
+        assert kept == counted
 
     def stop(self):
         try:

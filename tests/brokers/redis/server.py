@@ -4,10 +4,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import redis
 
+from forebay.brokers.redis import RedisBroker
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -84,6 +86,46 @@ class RedisServer:
             keys = client.keys(f"{{{name}}}:*")
             if keys:
                 client.delete(*keys)
+
+    def make(self):
+        """Nothing has to be made before the start."""
+        return self
+
+    def drop(self, name):
+        """Leave nothing of a store."""
+        self.empty(name)
+
+    async def broker(self, name, clock):
+        """Return an engine on a store of this server."""
+        return await RedisBroker.open(self.url(name), clock=clock)
+
+    def check_counts(self, name):
+        """The counts are what is there, and every index names the jobs it should and no other."""
+        kept, counted = {}, Counter()
+        prefix = f"{{{name}}}:"
+        indexed = Counter()
+        with self.client() as client:
+            for key in client.keys(f"{prefix}j:*"):
+                job = client.hgetall(key)
+                counted[job[b"task"], job[b"prio"], job[b"st"], job[b"tenant"]] += 1
+                indexed[key.decode().removeprefix(f"{prefix}j:")] += 1
+            for key in client.keys(f"{prefix}n:*"):
+                task = key.removeprefix(f"{prefix}n:".encode())
+                for field, count in client.hgetall(key).items():
+                    kept[task, *field.split(b"\0", 2)] = int(count)
+            assert kept == counted
+            for member in client.zrange(f"{prefix}ids", 0, -1):
+                indexed[member.decode()] -= 1
+            assert not any(indexed.values())
+            placed = Counter()
+            for state, keys in (("1", "qa:*"), ("2", "run"), ("4", "f:*"), ("5", "fd:*")):
+                for key in client.keys(prefix + keys):
+                    for member in client.zrange(key, 0, -1):
+                        assert client.hget(f"{prefix}j:{member.decode()}", "st") in (
+                            {b"4", b"6", b"7"} if state == "4" else {state.encode()}
+                        )
+                        placed[member] += 1
+            assert set(placed.values()) <= {1}
 
     def stop(self):
         try:

@@ -5,63 +5,15 @@ from collections import Counter
 
 import pytest
 
-from forebay.brokers.postgres import PostgresBroker
-from forebay.clock import SystemClock
 from forebay.core import settle
 from forebay.core.fairness import Share
-from forebay.core.job import Claim, Hold, Job, JobError
+from forebay.core.job import Claim, Hold, JobError
 from forebay.core.lifecycle import State
 from forebay.core.settle import SettlePolicy
+from tests.brokers.shared.sharing import a_job, clock, finish, lease, shared
 
 pytestmark = pytest.mark.engines
-WAIT_MAX_S = 40.0
 BOOM = JobError("handler_error", "boom")
-clock = SystemClock()
-
-
-def shared(server, schema, body, count=3):
-    """Run `body` with so many engines on one new store."""
-
-    async def run():
-        server.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
-        brokers = [await PostgresBroker.open(server.url(schema), clock=clock) for _ in range(count)]
-        try:
-            async with asyncio.timeout(WAIT_MAX_S):
-                await body(*brokers)
-        finally:
-            for broker in brokers:
-                await broker.close()
-
-    asyncio.run(run())
-    check_counts(server, schema)
-
-
-def check_counts(server, schema):
-    """The sums of the differences are what is there."""
-    kept = server.sql(
-        f"SELECT task, tenant, priority, state, sum(jobs)::int, sum(bytes)::int FROM {schema}.tallies"
-        " GROUP BY 1, 2, 3, 4 HAVING sum(jobs) <> 0 OR sum(bytes) <> 0 ORDER BY 1, 2, 3, 4"
-    )
-    counted = server.sql(
-        f"SELECT task, tenant, priority, state, count(*)::int, sum(size)::int FROM {schema}.jobs"
-        " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-    )
-    assert kept == counted
-
-
-def a_job(broker, **fields):
-    now = clock.now()
-    made = {"id": broker.new_id(now), "task": "echo", "payload": b"1", "created_at": now, "run_at": now}
-    return Job(**{**made, **fields})
-
-
-async def lease(broker, limit=10, worker="w", lease_s=30.0):
-    return await broker.lease("echo", limit=limit, lease_s=lease_s, worker=worker, now=clock.now())
-
-
-async def finish(broker, leases):
-    done = [settle.complete(one, output=b"1", now=clock.now()) for one in leases]
-    return await broker.commit(done, now=clock.now())
 
 
 def test_engines_share_the_work_and_no_job_is_given_twice(server):
@@ -222,27 +174,35 @@ def test_a_death_counted_by_one_condemns_for_all(server):
     shared(server, "deadly", body)
 
 
-def test_long_lists_of_differences_are_summed_up_and_stay_true(server):
-    async def body(first, second, _):
-        for broker in (first, second) * 100:
-            await broker.enqueue([a_job(broker)], now=clock.now())
-            await finish(broker, await lease(broker))
-        while server.sql("SELECT count(*) FROM sums.tallies")[0][0] > 400:
-            await asyncio.sleep(0.05)
-        assert (await first.depth("echo", now=clock.now())).queued == 0
+def test_two_that_fire_one_entry_at_once_make_one_job(server):
+    async def body(*brokers):
+        for number in range(1, 11):
+            due_at = 1_000.0 * number
+            receipts = await asyncio.gather(
+                *(
+                    broker.crons.fire("nightly", due_at, a_job(broker), when="x", now=clock.now())
+                    for broker in brokers
+                )
+            )
+            assert sum(receipt is not None for receipt in receipts) == 1
+        (mark,) = await brokers[0].crons.marks()
+        assert mark.due_at == 10_000.0
+        assert (await brokers[0].depth("echo", now=clock.now())).queued == 10
 
-    shared(server, "sums", body, count=3)
+    shared(server, "one_mark", body)
 
 
-def test_a_place_in_a_long_line_is_counted_near_its_ends_and_estimated_between(server, monkeypatch):
-    async def body(broker, *_):
-        jobs = [a_job(broker) for _ in range(40)]
-        await broker.enqueue(jobs, now=clock.now())
-        exact = [await broker.position(job.id, now=clock.now()) for job in jobs]
-        assert exact == list(range(1, 41))
-        monkeypatch.setattr("forebay.brokers.postgres.reads.COUNTED_MAX", 10)
-        about = [await broker.position(job.id, now=clock.now()) for job in jobs]
-        assert about[:5] == [1, 2, 3, 4, 5] and about[-5:] == [36, 37, 38, 39, 40]
-        assert set(about[5:-5]) == {21}
+def test_a_delivery_is_claimed_by_one(server):
+    async def body(first, *others):
+        await first.enqueue([a_job(first, callback_url=f"http://h/{n}") for n in range(30)], now=clock.now())
+        await finish(first, await lease(first, limit=30))
+        claims = await asyncio.gather(
+            *(
+                broker.outbox.claim(limit=20, each_max=20, rooms={}, lease_s=30.0, now=clock.now())
+                for broker in (first, *others)
+            )
+        )
+        ids = [one.job_id for some in claims for one in some]
+        assert len(ids) == len(set(ids)) == 30
 
-    shared(server, "long_line", body, count=1)
+    shared(server, "one_claim", body)
