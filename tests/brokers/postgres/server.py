@@ -41,6 +41,8 @@ def binaries():
 class PostgresServer:
     """Started by `start`; `stop` ends it and removes everything."""
 
+    ENDS = {"stop": signal.SIGINT, "crash": signal.SIGQUIT}
+
     def __init__(self):
         self.root = Path(tempfile.mkdtemp(prefix="forebay-pg-", dir="/tmp"))
         self.port = free_port()
@@ -159,6 +161,10 @@ class PostgresServer:
     async def broker(self, schema, clock):
         """Return an engine on a store of this server."""
         return await PostgresBroker.open(self.url(schema), clock=clock)
+
+    def cut(self):
+        """Cut every connection of ours."""
+        self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forebay'")
 
     def check_counts(self, schema):
         """The sums of the differences are what is there."""

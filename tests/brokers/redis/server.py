@@ -28,6 +28,8 @@ def binary():
 class RedisServer:
     """Started by `start`; `stop` ends it and removes everything."""
 
+    ENDS = {"stop": signal.SIGTERM, "crash": signal.SIGKILL}
+
     def __init__(self):
         self.root = Path(tempfile.mkdtemp(prefix="forebay-redis-", dir="/tmp"))
         self.port = free_port()
@@ -98,6 +100,10 @@ class RedisServer:
     async def broker(self, name, clock):
         """Return an engine on a store of this server."""
         return await RedisBroker.open(self.url(name), clock=clock)
+
+    def cut(self):
+        """Cut every connection."""
+        self.ask("CLIENT", "KILL", "TYPE", "normal")
 
     def check_counts(self, name):
         """The counts are what is there, and every index names the jobs it should and no other."""
