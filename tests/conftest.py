@@ -31,12 +31,12 @@ def nothing_left_behind():
     """A test that leaves a process or a thread behind fails: the next one would meet it."""
     children_before, threads_before = children_now(), set(threading.enumerate())
     yield
-    left = [psutil.Process(pid) for pid in children_now() - children_before if psutil.pid_exists(pid)]
+    left = [child for pid in children_now() - children_before if (child := process_of(pid)) is not None]
+    left = [child for child in left if "resource_tracker" not in name_of(child)]  # Python's own, and stays
     _, alive = psutil.wait_procs(left, timeout=LEFT_WAIT_MAX_S) if left else ([], [])
-    names = [name for child in alive if "resource_tracker" not in (name := name_of(child))]  # Python's own
+    names = [name_of(child) for child in alive]
     for child in alive:
-        if names:
-            child.kill()
+        child.kill()
     assert not names, f"the test left processes behind: {names}"
     stray = [t for t in set(threading.enumerate()) - threads_before if not t.daemon]
     for thread in stray:
@@ -54,6 +54,13 @@ def texts(path):
         return path.read_text()
     except OSError:  # the thread has ended
         return ""
+
+
+def process_of(pid):
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
 
 
 def name_of(process):

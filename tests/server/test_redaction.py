@@ -68,7 +68,7 @@ def hostile(key):
         {"content": f'{{"task": "{MARK}', "headers": {"content-type": "application/json"}},
     )
     for method, path in ROUTES:
-        names = ("job_id", "task", "blob_id", "id", "cron", "fingerprint")
+        names = ("job_id", "task", "blob_id", "id", "cron", "fingerprint", "stream")
         where = filled(path, dict.fromkeys(names, MARK))
         for target in (where, f"{where}?x={MARK}", f"/{MARK}/{where}"):
             more = {
@@ -147,7 +147,8 @@ def test_no_answer_to_another_tenant_holds_what_is_in_a_job():
                 )
             ids.append((await caller.one(payload=MARK, headers=bearer(A)))["job_id"])
             for (method, path), job_id in itertools.product(ROUTES, [*ids, UNKNOWN]):
-                named = {"task": "echo", "blob_id": "x", "id": "x", "cron": "x", "fingerprint": deadly}
+                named = {"task": "echo", "cron": "x", "fingerprint": deadly}
+                named |= dict.fromkeys(("blob_id", "id", "stream"), "x")
                 where = filled(path, named | {"job_id": job_id})
                 more = {"json": {"ids": ids}} if method in {"POST", "PUT", "PATCH"} else {}
                 answer = await caller.request(method, where, headers=bearer(B), **more)
