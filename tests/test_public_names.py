@@ -29,6 +29,7 @@ PUBLIC = [
     "Pipeline",
     "Queue",
     "Retry",
+    "Saturation",
     "Scale",
     "Stage",
     "Variant",

@@ -10,7 +10,18 @@ if TYPE_CHECKING:
     from forebay import streams as streams
     from forebay.client import ETA, AsyncClient, Client, JobFailedError
     from forebay.core.buffer import Backoff
-    from forebay.declare import App, Blob, Breaker, Context, Device, Failed, Permanent, Retry, Variant
+    from forebay.declare import (
+        App,
+        Blob,
+        Breaker,
+        Context,
+        Device,
+        Failed,
+        Permanent,
+        Retry,
+        Saturation,
+        Variant,
+    )
     from forebay.errors import BreakerOpenError, ForebayError
     from forebay.pipeline import Decimate, Degrade, Pipeline, Queue, Scale, Stage
 
@@ -36,6 +47,7 @@ __all__ = [
     "Pipeline",
     "Queue",
     "Retry",
+    "Saturation",
     "Scale",
     "Stage",
     "Variant",
@@ -50,6 +62,7 @@ _HOMES = {
     "Failed": "declare",
     "Permanent": "declare",
     "Retry": "declare",
+    "Saturation": "declare",
     "Decimate": "pipeline",
     "Degrade": "pipeline",
     "Pipeline": "pipeline",

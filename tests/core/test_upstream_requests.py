@@ -61,6 +61,20 @@ def test_while_it_pauses_what_was_found_before_counts():
     assert sum(len(run.items) for run in rig.poll()) == 4
 
 
+def test_while_it_takes_no_calls_no_job_is_leased_beside_the_requests_that_wait():
+    rig = a_rig(4)
+    rig.poll()
+    rig.give([])
+    rig.d.hand.replicas[1].limit_calls(0)
+    rig.ask(deadline_s=60.0)
+    rig.d.knock("t")
+    rig.poll()
+    assert rig.asked == {}
+    rig.d.hand.replicas[1].limit_calls(4)
+    rig.poll()
+    assert rig.asked
+
+
 @pytest.mark.parametrize("discipline", ["deadline", "codel", "newest"])
 def test_a_discipline_keeps_the_waits_before_an_upstream_short(discipline):
     rig = a_rig(4, discipline=Discipline(discipline), wait_target_s=0.5, wait_interval_s=2.0)

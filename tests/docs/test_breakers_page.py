@@ -68,6 +68,18 @@ def test_the_upstreams_of_the_page_are_read_as_it_says(tmp_path):
     assert (embed.upstream.limit.rule, embed.upstream.limit.start) == ("fixed", 8)
     assert embed.canned == b'{"embedding":null}'
     assert "Bearer" not in repr(llm)
+    chat, detect = tasks["chat"].upstream.gate, tasks["detect"].upstream.gate
+    assert (chat.url, chat.metric, chat.labels, chat.policy.every_s) == (
+        "http://127.0.0.1:8000/metrics",
+        "vllm:num_requests_waiting",
+        (("model_name", "llama"),),
+        1.0,
+    )
+    assert (detect.url, detect.policy.close_at, detect.policy.open_at) == (
+        "http://127.0.0.1:8002/metrics",
+        8.0,
+        2.0,
+    )
 
 
 def test_the_tables_of_the_pages_name_every_argument():
@@ -76,6 +88,7 @@ def test_the_tables_of_the_pages_name_every_argument():
     for name, function, elsewhere in (
         ("breakers.md", forebay.Breaker.__init__, {"clock"}),
         ("upstreams.md", forebay.App.upstream, {"name"}),
+        ("upstreams.md", forebay.Saturation.__init__, set()),
     ):
         text = (DOCS / name).read_text()
         arguments = set(inspect.signature(function).parameters) - {"self", "unknown"} - elsewhere

@@ -30,6 +30,11 @@ class Handler(BaseHTTPRequestHandler):
             with lock:
                 out -= 1
 
+    def do_GET(self):
+        gauge = mode_file.with_name("gauge")
+        value = gauge.read_text() if gauge.exists() else "0"
+        self.whole(200, f'# TYPE queued gauge\nqueued{{model="a"}} {value}\n'.encode())
+
     def answer(self, mode, value, body):
         if mode == "slow":
             time.sleep(float(value))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -42,6 +43,11 @@ class Model:
         new = self.mode_file.with_suffix(".new")
         new.write_text(text)
         new.replace(self.mode_file)
+
+    def gauge(self, value):
+        new = self.mode_file.with_name("gauge.new")
+        new.write_text(str(value))
+        new.replace(self.mode_file.with_name("gauge"))
 
     def asked(self):
         return [json.loads(line) for line in self.log_file.read_text().splitlines()]
@@ -159,3 +165,35 @@ def test_a_request_to_an_upstream_that_says_not_now_is_told_when_to_come_back(se
     answer = predict("hi")
     assert (answer.status, answer.json["code"]) == (503, "upstream_busy")
     assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_while_the_server_behind_says_that_it_is_full_nothing_is_called_and_all_waits(server, model):
+    def shown(name):
+        found = re.search(
+            rf'^{name}{{task="gated"}} (\S+)$', server.get("/metrics").body.decode(), re.MULTILINE
+        )
+        return None if found is None else float(found[1])
+
+    assert shown("inference_upstream_gate_closed") == 0.0
+    model.gauge(12)
+    assert server.submit("gated", 0, wait=20)["status"] == "COMPLETED", (
+        "it begins before the first look is back"
+    )
+    until(lambda: shown("inference_upstream_gate_closed") == 1.0, WAIT_MAX_S, "its gate closes")
+    assert shown("inference_upstream_saturation") == 12.0
+    job = server.submit("gated", 1)["job_id"]
+    headers = {"Content-Type": "application/json", "X-Request-Timeout": "2"}
+    answer = server.ask("POST", "/v1/predict/gated", 2, headers, timeout=40.0)
+    assert answer.json["code"] in {"deadline_passed", "cannot_meet_deadline"}, (
+        "let in or not, it is not called"
+    )
+    assert len(model.asked()) == 1
+    model.gauge(7)
+    until(lambda: shown("inference_upstream_saturation") == 7.0, WAIT_MAX_S, "it looks on")
+    assert shown("inference_upstream_gate_closed") == 1.0
+    model.gauge(5)
+    done = server.final(job)
+    assert (done["status"], done["attempt"]) == ("COMPLETED", 1)
+    for event, reason in (("gate_closed", "12 (closes at 10)"), ("gate_open", "5 (opens at 5)")):
+        until(lambda event=event: event in server.log, WAIT_MAX_S, f"{event} is in the log")
+        assert reason in server.log

@@ -169,3 +169,33 @@ def test_families_of_others_are_shown_beside_ours_and_the_same_sample_once():
     assert text.count("# TYPE inference_queue_length gauge") == 1
     twice = [Sample("x", {"a": "1"}, 2.0), Sample("x", {"a": "1"}, 3.0), Sample("x", {"a": "2"}, 1.0)]
     assert [one.value for one in added(twice)] == [5.0, 1.0]
+
+
+def test_a_scrape_says_how_the_gate_of_an_upstream_stands_and_each_change_is_a_line_with_its_reason():
+    now, lines = Turning(), []
+    log = SimpleNamespace(warning=lambda event, **fields: lines.append((event, fields)))
+    exposition = Exposition(["a"], now=now)
+    facts = LaneMeters(exposition, Seldom(log, now=now))
+
+    def shown():
+        now.at += RENDER_FRESH_S * 2
+        return [
+            line
+            for line in exposition.render()[0].decode().splitlines()
+            if line.startswith("inference_upstream")
+        ]
+
+    facts.gated("a", "open", None, "")
+    assert shown() == ['inference_upstream_gate_closed{task="a"} 0.0']
+    facts.gated("a", "closed", 12.0, "12 (closes at 10)")
+    facts.gated("a", "closed", 11.0, "")
+    assert shown() == [
+        'inference_upstream_gate_closed{task="a"} 1.0',
+        'inference_upstream_saturation{task="a"} 11.0',
+    ]
+    facts.gated("a", "blind", None, "no value for 10 s: gone")
+    assert shown() == ['inference_upstream_gate_closed{task="a"} 0.0']
+    assert lines == [
+        ("gate_closed", {"task": "a", "value": 12.0, "reason": "12 (closes at 10)"}),
+        ("gate_blind", {"task": "a", "value": None, "reason": "no value for 10 s: gone"}),
+    ]

@@ -33,8 +33,10 @@ def room(hand: Hand, task: TaskHand, now: float) -> int:
     live = hand.basin.smooth.live(now)
     if live:
         capacities = capacities[: len(replicas) - hand.basin.smooth.kept(len(replicas), now)] or [0]
-    # Beside requests jobs wait in hand for their share; where all replicas are late they would be given back.
-    if (hand.basin.open or live) and not task.held and not all(replica.late for replica in replicas):
+    # Beside requests jobs wait in hand for their share; where all replicas are late they would be given back,
+    # and before an upstream that takes no calls they would wait as long as that lasts.
+    idle = all(replica.late or replica.calls_max == 0 for replica in replicas)
+    if (hand.basin.open or live) and not task.held and not idle:
         capacities[0] = max(capacities[0], piece_of(task))
     if len(hand.tasks) > 1:  # what other functions hold or ask for takes replicas too
         taken = sum(_pieces(other) for other in hand.tasks.values() if other is not task)

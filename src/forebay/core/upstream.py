@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from forebay.core.breaker import Ending
 from forebay.core.limiter import LimitPolicy
+from forebay.core.saturation import SaturationSpec
 
 BUSY_WAIT_S: Final = 1.0  # where a server that is busy does not say how long
 RETRY_AFTER_MAX_S: Final = 300.0  # what a server says is believed up to here
@@ -39,6 +40,7 @@ class UpstreamSpec:
     first_byte_s: float = 120.0  # from the request to the head of the answer
     idle_s: float = 60.0  # between two pieces of the answer
     answer_bytes_max: int = 1024 * 1024
+    gate: SaturationSpec | None = None
 
 
 class Kind(str, Enum):

@@ -6,7 +6,20 @@ from forebay.declare.breaker import Breaker
 from forebay.declare.context import Context
 from forebay.declare.device import Device
 from forebay.declare.failures import Failed, Permanent, Retry
+from forebay.declare.saturation import Saturation
 from forebay.declare.task import Task
 from forebay.declare.variants import Variant
 
-__all__ = ["App", "Blob", "Breaker", "Context", "Device", "Failed", "Permanent", "Retry", "Task", "Variant"]
+__all__ = [
+    "App",
+    "Blob",
+    "Breaker",
+    "Context",
+    "Device",
+    "Failed",
+    "Permanent",
+    "Retry",
+    "Saturation",
+    "Task",
+    "Variant",
+]

@@ -13,6 +13,7 @@ from forebay.declare.breaker import NOTHING, Breaker
 from forebay.declare.every import UNSAID, read_entry, taking_one
 from forebay.declare.instead import Instead, read_breaker, read_fallback
 from forebay.declare.options import Reader, refuse, refuse_unknown
+from forebay.declare.saturation import Saturation
 from forebay.declare.signature import signature_of
 from forebay.declare.task import Task, read_spec
 from forebay.declare.upstream import upstream_task
@@ -199,13 +200,15 @@ class App:
         retention_failed: float | str | None = None,
         breaker: "Breaker | bool | None" = None,
         fallback: object = NOTHING,
+        gate: "Saturation | None" = None,
         description: str = "",
         **unknown: object,
     ) -> Task:
         """Declare a model server behind HTTP as a task and return it: the payload is the body of a request
         to `url`, the answer the result; server-sent events and JSON lines are parts as they come.
 
-        `concurrency` "auto" finds how many calls the server takes. It has a breaker unless that is False.
+        `concurrency` "auto" finds how many calls the server takes; with a `gate` none begins while the server
+        says that it is full. It has a breaker unless that is False.
         Not promised: that a call is made once; the job's id goes along as Idempotency-Key. Raises AppError
         with one sentence that names the argument, its rule and the value.
         """

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeGuard, cast
+from urllib.parse import urlsplit
 
 from forebay.core.codel import Discipline
 from forebay.core.job import PRIORITY_HIGH, PRIORITY_LEAST, PRIORITY_LOW, PRIORITY_NORMAL
@@ -159,6 +160,20 @@ class Reader:
         if isinstance(told, bool) or not isinstance(told, int | float):
             raise refuse(self.where, "clock", "a function without parameters that returns seconds", value)
         return value
+
+    def url(self, argument: str, value: object) -> str:
+        """Return where an HTTP server answers. What may hold a password is not shown again."""
+        rule = "an http:// or https:// URL with a host, without user, password and fragment"
+        text = value if isinstance(value, str) and value.isascii() and value.isprintable() else ""
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError:
+            raise refuse(self.where, argument, rule, value) from None
+        plain = parts.username is None and parts.password is None and not parts.fragment and " " not in text
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not plain or port == 0:
+            raise refuse(self.where, argument, rule, value if plain else "(not shown)")
+        return text
 
     def flag(self, argument: str, value: object) -> bool:
         """Return True or False."""

@@ -6,9 +6,11 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from forebay.core.limiter import LimitPolicy
+from forebay.core.saturation import SaturationSpec
 from forebay.core.upstream import UpstreamSpec
 from forebay.declare.instead import Instead, read_breaker
 from forebay.declare.options import Reader, refuse
+from forebay.declare.saturation import Saturation
 from forebay.declare.signature import Signature
 from forebay.declare.task import DOC_LENGTH_MAX, Task, read_spec
 from forebay.errors import AppError
@@ -73,31 +75,42 @@ def _elsewhere(_: object) -> object:
 
 def read_upstream(read: Reader, given: dict[str, Any]) -> UpstreamSpec:
     """Return the spec. Raises AppError with one sentence naming argument, rule and value."""
+    url, headers = read.url("url", given["url"]), _headers(read, given["headers"])
     return UpstreamSpec(
-        url=_url(read, given["url"]),
+        url=url,
         method=read.choice("method", given["method"], METHODS),
-        headers=_headers(read, given["headers"]),
+        headers=headers,
         limit=_limit(read, given["concurrency"]),
         connect_s=read.seconds("connect_timeout", given["connect_timeout"]),
         first_byte_s=read.seconds("first_byte_timeout", given["first_byte_timeout"]),
         idle_s=read.seconds("idle_timeout", given["idle_timeout"]),
         answer_bytes_max=read.size("answer_bytes_max", given["answer_bytes_max"]),
+        gate=_gate(read, given["gate"], url, headers),
     )
 
 
-def _url(read: Reader, value: object) -> str:
-    rule = "an http:// or https:// URL with a host, without user, password and fragment"
-    text = value if isinstance(value, str) and value.isascii() and value.isprintable() else ""
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        raise refuse(read.where, "url", rule, value) from None
-    plain = parts.username is None and parts.password is None and not parts.fragment and " " not in text
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not plain or port == 0:
-        # A password may stand in it: it is not shown again.
-        raise refuse(read.where, "url", rule, value if plain else "(not shown)")
-    return text
+def _gate(
+    read: Reader, value: object, url: str, headers: tuple[tuple[str, str], ...]
+) -> SaturationSpec | None:
+    if value is None:
+        return None
+    if not isinstance(value, Saturation):
+        raise refuse(read.where, "gate", "a forebay.Saturation", value)
+    origin = _origin(url)
+    page = value.url or f"{origin}/metrics"
+    return SaturationSpec(
+        url=page,
+        metric=value.metric,
+        labels=value.labels,
+        of=value.of,
+        policy=value.policy,
+        headers=headers if _origin(page) == origin else (),  # a key is told to nobody else
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower()
 
 
 def _headers(read: Reader, value: object) -> tuple[tuple[str, str], ...]:

@@ -61,6 +61,11 @@ class LaneFacts(Protocol):
         """An upstream is called so often at once from now on."""
         ...
 
+    def gated(self, task: str, stand: str, value: float | None, reason: str) -> None:
+        """The gate of an upstream was looked at: how it stands (core.saturation.Stand), its value where there
+        is one, and the reason where it stands otherwise than before."""
+        ...
+
     def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ordinary work of a task runs at this level from now on."""
         ...
@@ -112,6 +117,9 @@ class NoFacts:
         """Ignore."""
 
     def limited(self, task: str, calls: int) -> None:
+        """Ignore."""
+
+    def gated(self, task: str, stand: str, value: float | None, reason: str) -> None:
         """Ignore."""
 
     def moved(self, task: str, level: int, moved: Moved) -> None:

@@ -8,11 +8,13 @@ from forebay.core.actions import Outcome
 from forebay.core.breaker import Ending
 from forebay.core.job import JobError, Lease
 from forebay.core.limiter import ConcurrencyLimit
+from forebay.core.saturation import Change, SaturationGate
 from forebay.core.task import TaskSpec
 from forebay.core.upstream import Judgement, Kind, broken
 from forebay.node.caller import Caller
 from forebay.node.identity import package_version
 from forebay.node.lane import Lane
+from forebay.node.saturation import Watch
 from forebay.node.supervisor import Slot
 from forebay.ports.clock import Clock
 
@@ -33,12 +35,18 @@ class Upstream:
         self._spec = spec
         self._clock = clock
         self._limit = ConcurrencyLimit(spec.upstream.limit)
-        self._caller = Caller(spec.upstream, now=clock.now, agent=f"forebay/{package_version()}")
+        agent = f"forebay/{package_version()}"
+        self._caller = Caller(spec.upstream, now=clock.now, agent=agent)
         self._calls: dict[int, asyncio.Task[None]] = {}  # by tag
         self._ending: set[asyncio.Task[None]] = set()  # cancelled with the replica; nobody waits for them
         self._resumes_at = 0.0  # after an answer that said "not now"
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._watch: Watch | None = None
+        if (gate := spec.upstream.gate) is not None:
+            self._watch = Watch(
+                gate, clock=clock, agent=agent, working=lambda: bool(self._calls), on_look=self._looked
+            )
 
     # -- as the node sees it -------------------------------------------------------------------------
 
@@ -46,8 +54,10 @@ class Upstream:
         """Begin: there is nothing to load."""
         self._slot.state = "ready"
         self._slot.ready_at = self._clock.now()
-        limit = 0 if self._clock.now() < self._resumes_at else self._limit.limit
+        limit = self._allowed()
         self.lane.facts.limited(self._spec.name, limit)
+        if self._watch is not None:
+            self._looked(self._watch.gate, None)
         self.lane.child_ready(self._slot.number, self, self._slot.name, limit)
         self._tell_limit()
 
@@ -65,6 +75,8 @@ class Upstream:
             call.cancel()
         if left:
             await asyncio.wait(left, timeout=grace_s)
+        if self._watch is not None:
+            await self._watch.close()
         await self._caller.close()
 
     # -- as the lane sees it -------------------------------------------------------------------------
@@ -76,6 +88,8 @@ class Upstream:
         for tag, lease in items:
             call = self._calls[tag] = asyncio.ensure_future(self._call(tag, lease))
             call.add_done_callback(partial(self._unbegun, tag))
+        if self._watch is not None:
+            self._watch.work()
 
     def cancel(self, tag: int) -> None:
         """Let go of one call."""
@@ -158,20 +172,31 @@ class Upstream:
         """Begin no call for so long: the upstream said "not now"."""
         self._resumes_at = max(self._resumes_at, self._clock.now() + seconds)
 
+    def _allowed(self) -> int:
+        """Return how many calls may be out now: none while it said "not now" or its gate is closed."""
+        gated = self._watch is not None and self._watch.gate.closed
+        return 0 if gated or self._clock.now() < self._resumes_at else self._limit.limit
+
     def _tell_limit(self) -> None:
         wait_s = self._resumes_at - self._clock.now()
-        limit = self._limit.limit if wait_s <= 0 else 0
-        self.lane.limit_calls(self._slot.number, limit)
+        self.lane.limit_calls(self._slot.number, self._allowed())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if limit == 0 and not self._closed:
+        if wait_s > 0 and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(max(0.001, wait_s), self._resume)
 
     def _resume(self) -> None:
         self._timer = None
         self._tell_limit()
         self.lane.turn()
+
+    def _looked(self, gate: SaturationGate, change: Change | None) -> None:
+        reason = "" if change is None else change.reason
+        self.lane.facts.gated(self._spec.name, gate.stand.value, gate.value, reason)
+        if change is not None and not self._closed:
+            self._tell_limit()
+            self.lane.turn()
 
 
 def _outcome(tag: int, judgement: Judgement | None, output: bytes | None) -> Outcome:

@@ -27,6 +27,16 @@ def guarding(meters: Meters) -> Iterator[Metric]:
     )
     for task, calls in meters.limits.items():
         limits.add_metric([task], calls)
+    gates = GaugeMetricFamily(
+        "inference_upstream_gate_closed", "1 while no call begins, as the upstream is full", labels=["task"]
+    )
+    values = GaugeMetricFamily(
+        "inference_upstream_saturation", "What the gate goes by; absent while unknown", labels=["task"]
+    )
+    for task, (stand, value) in meters.gates.items():
+        gates.add_metric([task], float(stand == "closed"))
+        if value is not None:
+            values.add_metric([task], value)
     degraded = CounterMetricFamily("inference_degraded", "Results below what was asked for", labels=["level"])
     for level, count in meters.degraded.items():
         degraded.add_metric([level], count)
@@ -36,4 +46,4 @@ def guarding(meters: Meters) -> Iterator[Metric]:
     for task, now in meters.levels.items():
         levels.add_metric([task], now)
     yield levels
-    yield from (state, trips, limits, degraded)
+    yield from (state, trips, limits, gates, values, degraded)

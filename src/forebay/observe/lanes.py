@@ -115,6 +115,12 @@ class LaneMeters:
         """An upstream is called so often at once from now on."""
         self._meters.limits[task] = calls
 
+    def gated(self, task: str, stand: str, value: float | None, reason: str) -> None:
+        """The gate of an upstream was looked at; with a reason it stands otherwise than before."""
+        self._meters.gates[task] = (stand, value)
+        if reason:
+            self._log.warning(f"gate_{stand}", about=task, task=task, value=value, reason=reason)
+
     def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ordinary work of a task runs at this level from now on."""
         self._meters.levels[task] = level

@@ -126,6 +126,7 @@ class Meters:
         self.budgets: dict[str, int] = {"granted": 0, "refused": 0}  # jobs of all budgets
         self.cron_turns: dict[tuple[str, str], int] = {}  # by entry and outcome
         self.limits: dict[str, int] = {}  # calls to an upstream at once, by task
+        self.gates: dict[str, tuple[str, float | None]] = {}  # of upstreams: how each stands, its value
         self.levels: dict[str, int] = {}  # of tasks with variants: which runs ordinary work now
         self.degraded: dict[str, int] = {}  # results by the word for their level
         self.breakers: dict[tuple[str, str], str] = {}  # (worker, name) -> state

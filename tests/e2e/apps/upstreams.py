@@ -23,3 +23,6 @@ app.upstream(
     breaker=forebay.Breaker(failures=1, window="10s", open_for="1m"),
     fallback={"spare": True},
 )
+app.upstream(
+    "gated", url=URL, gate=forebay.Saturation('queued{model="a"}', close_at=10, open_at=5, every="200ms")
+)
