@@ -125,6 +125,10 @@ BUSY = [
     ("498 Capacity", b"", {}, 1.0, Ending.IGNORED),
     ("503 Service Unavailable", b"", {"retry_after": "100000"}, 300.0, Ending.BAD),
     ("503 Service Unavailable", b"", {"retry_after": "soon"}, 1.0, Ending.BAD),
+    # Cog, which does one at a time
+    ("409 Conflict", b'{"detail": "Already running a prediction"}', {}, 1.0, Ending.IGNORED),
+    ("409 Conflict", b"", {"retry_after": "2"}, 2.0, Ending.IGNORED),
+    ("409 Conflict", b'{"title": "A request is outstanding for this Idempotency-Key"}', {}, 1.0, Ending.IGNORED),
     # TorchServe
     ("503 Service Unavailable", b'{"code": 503, "type": "ServiceUnavailableException", "message": "Model \\"m\\" has no worker to serve"}', {}, 1.0, Ending.BAD),
     # Triton
@@ -150,6 +154,7 @@ FAILURES = [
     ("502 Bad Gateway", b"<html>bad gateway</html>", Kind.FAILED, Ending.BAD, "it answered 502"),
     ("504 Gateway Timeout", b"", Kind.FAILED, Ending.BAD, "it answered 504"),
     ("401 Unauthorized", b'{"error": {"message": "wrong key"}}', Kind.FAILED, Ending.BAD, "wrong key"),
+    ("409 Conflict", b'{"detail": "such a thing exists"}', Kind.FAILED, Ending.BAD, "it answered 409: such a thing"),
     ("302 Found", b"", Kind.FAILED, Ending.BAD, "redirects are not followed"),
     ("400 Bad Request", b'{"error": {"message": "max_tokens must be > 0"}}', Kind.REFUSED, Ending.IGNORED, "max_tokens"),
     ("422 Unprocessable", b'{"detail": [{"loc": ["body"]}]}', Kind.REFUSED, Ending.IGNORED, "it answered 422"),

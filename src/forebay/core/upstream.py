@@ -26,6 +26,15 @@ BUSY_WORDS: Final = (
 )
 # About this server and its key, not about the payload: another try, later, may go well.
 OPERATOR_STATUSES: Final = frozenset({401, 403, 407, 408, 409})
+# A conflict may last, and what is busy is not charged, so 409 must say that it passes: by Retry-After, or in
+# such words: Cog, which does one at a time, and servers that still work on the same Idempotency-Key.
+PASSING_WORDS: Final = (
+    "already running",
+    "in progress",
+    "being processed",
+    "is outstanding",
+    "shutting down",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +86,8 @@ def judged(status: int, *, words: str = "", after_s: float | None = None) -> Jud
         return GOOD
     told = f"it answered {status}" + (f": {clipped(words)}" if words else "")
     spoken = words.lower() if status >= 500 or status == 400 else ""
-    if status in BUSY_STATUSES or any(phrase in spoken for phrase in BUSY_WORDS):
+    busy = status in BUSY_STATUSES or any(phrase in spoken for phrase in BUSY_WORDS)
+    if busy or (status == 409 and _passes(words, after_s)):
         health = Ending.BAD if status >= 500 and status != 529 else Ending.IGNORED
         wait_s = BUSY_WAIT_S if after_s is None else min(RETRY_AFTER_MAX_S, max(0.0, after_s))
         return Judgement(Kind.BUSY, health, Ending.BAD, "upstream_busy", told, wait_s)
@@ -88,6 +98,10 @@ def judged(status: int, *, words: str = "", after_s: float | None = None) -> Jud
         told += "; redirects are not followed" if 300 <= status < 400 else ""
         return Judgement(Kind.FAILED, Ending.BAD, Ending.IGNORED, "upstream_failed", told, after_s)
     return Judgement(Kind.REFUSED, Ending.IGNORED, Ending.IGNORED, "upstream_refused", told)
+
+
+def _passes(words: str, after_s: float | None) -> bool:
+    return after_s is not None or any(phrase in words.lower() for phrase in PASSING_WORDS)
 
 
 def away(why: str) -> Judgement:
