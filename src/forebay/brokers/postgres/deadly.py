@@ -1,12 +1,13 @@
 """Deadly: inputs in quarantine, in a table, and in memory for what is asked of every submission."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from forebay.brokers.postgres.intake import LOCK, lock_numbers
 from forebay.brokers.postgres.store import Row, Tx
-from forebay.core.job import Charge, Job, Transition
-from forebay.core.quarantine import Change, DeadlyInput, Inputs, QuarantineBook
+from forebay.brokers.shared.quarantine import SharedQuarantine
+from forebay.core.job import Job, Transition
+from forebay.core.quarantine import Change, DeadlyInput, Inputs
 
 T = TypeVar("T")
 
@@ -73,69 +74,18 @@ class Deadly:
 Writer = Callable[[Callable[[Tx], Awaitable[T]], float], Awaitable[T]]
 
 
-class PostgresQuarantine:
-    """A ports.quarantine.Quarantine. What is asked without IO is as old as the last look at the table."""
+class PostgresQuarantine(SharedQuarantine):
+    """Decided in the transaction that stores it, by one server at a time."""
 
     def __init__(self, deadly: Deadly, write: Any, seen_at: Callable[[float], float]) -> None:
+        super().__init__(deadly.inputs, seen_at)
         self._deadly = deadly
         self._write = write
-        self._seen_at = seen_at
-        self._book = QuarantineBook(deadly.inputs, tick=seen_at)
 
-    def counts(self) -> Mapping[str, int]:
-        """Return how many inputs of which task are in quarantine."""
-        return self._book.counts()
-
-    def find(self, task: str, fingerprint: bytes, *, now: float) -> DeadlyInput | None:
-        """Return an input that is in quarantine, by its hash."""
-        return self._book.find(task, fingerprint, now=now)
-
-    def held(self, job: Job, *, now: float) -> DeadlyInput | None:
-        """Return the input of this job when it is in quarantine."""
-        return self._book.held(job, now=now)
-
-    async def charge_input(self, job: Job, charge: Charge, *, at: float) -> None:
-        """Count what the end of a request says of its input, durably."""
-
-        async def work(tx: Tx) -> None:
-            await self._deadly.refresh(tx)
-            await self._deadly.store(tx, self._deadly.inputs.charged(job, charge, at=at))
-
-        await self._write(work, at)
-
-    async def listed(
-        self,
-        *,
-        limit: int,
-        now: float,
-        tenant: str | None = None,
-        task: str | None = None,
-        after: bytes = b"",
-    ) -> list[DeadlyInput]:
-        """Return up to `limit` inputs in quarantine, in the order of their hashes."""
-        return self._book.listed(limit=limit, now=now, tenant=tenant, task=task, after=after)
-
-    async def release(self, fingerprint: bytes, *, tenant: str | None, now: float) -> DeadlyInput | None:
-        """Forget the deaths of an input, durably; return what it was."""
-
-        def decide(book: QuarantineBook) -> DeadlyInput | None:
-            return book.release(fingerprint, tenant=tenant, now=now)
-
-        found: DeadlyInput | None = await self._change(decide, now)
-        return found
-
-    async def forget(self, *, tenant: str | None = None, job_ids: Iterable[str] = ()) -> int:
-        """Forget the inputs of a tenant, and those of these jobs, durably."""
-        ids = list(job_ids)
-        count: int = await self._change(lambda book: book.forget(tenant=tenant, job_ids=ids), 0.0)
-        return count
-
-    async def _change(self, decide: Callable[[QuarantineBook], T], now: float) -> T:
+    async def _stored(self, decide: Callable[[], tuple[T, Sequence[Change]]], now: float) -> T:
         async def work(tx: Tx) -> T:
             await self._deadly.refresh(tx)
-            changes: list[Change] = []
-            inputs = self._deadly.inputs
-            answer = decide(QuarantineBook(inputs, store=changes.extend, tick=self._seen_at))
+            answer, changes = decide()
             await self._deadly.store(tx, changes)
             return answer
 
