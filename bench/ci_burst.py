@@ -30,6 +30,7 @@ RUNS, JOBS, BOUND = 3, 400, 200
 WARM = 30  # jobs that ran before
 APP = "../tests/e2e/apps/burst.py"
 LOOK_S = 0.05
+PARTS = ("budget", "refusals", "at-once")
 Figures = dict[str, Any]
 
 
@@ -193,12 +194,11 @@ def rows_of(which: str, found: Figures) -> list[tuple[str, str, str, bool]]:
 def main() -> int:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    everything = ["budget", "refusals", "at-once"]
-    parser.add_argument("which", nargs="*", choices=[*everything, []], default=[])
+    parser.add_argument("which", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--json")
     options = parser.parse_args()
     with machine_lock():
-        figures = {which: measure(which) for which in options.which or everything}
+        figures = {which: measure(which) for which in options.which or PARTS}
     rows = [row for which, found in figures.items() for row in rows_of(which, found)]
     told = [(what, value, f"{bar}{'' if met else '   MISSED'}") for what, value, bar, met in rows]
     show("The burst of a pipeline", told, figures, options.json)

@@ -3,8 +3,8 @@
     python bench/frames.py [rate steady burst cost kills] [--burst-s 30] [--kills 500] [--json FILE]
 
 rate    frames/s from one writer to one reader, the copy included, and processor microseconds of one frame on each
-        side, the waits and wake-ups with them; the same with multiprocessing.Queue; and the copy alone, which
-        nothing that copies can pass on this machine
+        side, the waits and wake-ups with them; the same by a writer that fills each frame where it lies; the same
+        with multiprocessing.Queue; and the copy alone, which nothing that copies can pass on this machine
 steady  milliseconds from capture to the reader at 2,000 frames/s of 640x480x3, and processor of the reader; the
         same with the copy and a bare pipe alone
 burst   12,000 frames/s offered to two readers of 2,000/s each: milliseconds from capture to the end of the work,
@@ -65,10 +65,22 @@ def write_for(frames: Any, shape: tuple[int, ...], seconds: float, told: Any) ->
     told.send((time.process_time() - began) / max(1, count) * 1e6)
 
 
-def rate_of(frames: Any, shape: tuple[int, ...], seconds: float) -> dict[str, float]:
+def fill_for(frames: FrameQueue, _: tuple[int, ...], seconds: float, told: Any) -> None:
+    """Write every pixel of a frame where it will be read, as a decoder can; tell as `write_for` does."""
+    ends_at, count, began = time.perf_counter() + seconds, 0, time.process_time()
+    while time.perf_counter() < ends_at:
+        with contextlib.suppress(queue.Full), frames.blank(timeout=0.2) as place:
+            place.array.fill(count & 255)
+            count += 1
+    told.send((time.process_time() - began) / max(1, count) * 1e6)
+
+
+def rate_of(
+    frames: Any, shape: tuple[int, ...], seconds: float, write: Callable[..., None] = write_for
+) -> dict[str, float]:
     """Return frames/s through any queue with the verbs of multiprocessing.Queue, and what one costs each side."""
     told, tell = CONTEXT.Pipe(duplex=False)
-    writer = CONTEXT.Process(target=write_for, args=(frames, shape, seconds, tell))
+    writer = CONTEXT.Process(target=write, args=(frames, shape, seconds, tell))
     writer.start()
     count, first_at, last_at, cpu_s = 0, 0.0, 0.0, 0.0
     with contextlib.suppress(queue.Empty):
@@ -111,14 +123,14 @@ def rate(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
     rows = []
     for name, shape in SIZES.items():
         depth = 64 if name != "4K" else 8
-        rounds: dict[str, list[dict[str, float]]] = {
-            "FrameQueue": [],
-            "multiprocessing.Queue": [],
-            "copy": [],
-        }
+        kinds = ("FrameQueue", "filled in place", "multiprocessing.Queue", "copy")
+        rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
         for _ in range(args.rounds):
             ours = FrameQueue(depth, shape=shape)
             rounds["FrameQueue"].append(rate_of(ours, shape, args.secs))
+            ours.close()
+            ours = FrameQueue(depth, shape=shape)
+            rounds["filled in place"].append(rate_of(ours, shape, args.secs, fill_for))
             ours.close()
             rounds["multiprocessing.Queue"].append(rate_of(CONTEXT.Queue(depth), shape, args.secs))
             rounds["copy"].append(copies_of(shape, args.secs / 3))
@@ -130,7 +142,12 @@ def rate(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
         mine, other = middle["FrameQueue"], middle["multiprocessing.Queue"]
         times = f"{mine['per_s'] / other['per_s']:.1f} times"
         bar = f"bar {BARS[name]:,}" + (" and 30 times" if name == "640x480x3" else "") if name in BARS else ""
-        for title, one, remark in ((name, mine, bar), ("  multiprocessing.Queue", other, times)):
+        in_place = middle["filled in place"]
+        for title, one, remark in (
+            (name, mine, bar),
+            ("  filled in place", in_place, f"{in_place['per_s'] / other['per_s']:.1f} times"),
+            ("  multiprocessing.Queue", other, times),
+        ):
             costs = f"writer {one['writer_us']:,.0f} us, reader {one['reader_us']:,.0f} us"
             rows.append((f"{title}: frames/s", f"{one['per_s']:,.0f}", f"{costs}  {remark}"))
         most = middle["copy"]["per_s"]
@@ -151,6 +168,16 @@ def paced(offer: Callable[[], object], per_s: float, seconds: float) -> tuple[in
         offer()
         sent += 1
     return sent, sent / (time.perf_counter() - began)
+
+
+def fill_paced(frames: FrameQueue, per_s: float, seconds: float) -> None:
+    """Write frames at a rate where they will be read."""
+
+    def fill() -> None:
+        with contextlib.suppress(queue.Full), frames.blank(timeout=0.2) as place:
+            place.array.fill(1)
+
+    paced(fill, per_s, seconds)
 
 
 def offer_paced(frames: FrameQueue, shape: tuple[int, ...], per_s: float, seconds: float, told: Any) -> None:
@@ -189,32 +216,45 @@ def bare_waits(shape: tuple[int, ...], per_s: float, seconds: float) -> list[flo
     return waits
 
 
-def steady(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
-    """Hand-off at 2,000 frames/s."""
-    frames = FrameQueue(64, shape=SIZES["640x480x3"], policy="drop_oldest")
-    told, tell = CONTEXT.Pipe(duplex=False)
-    writer = CONTEXT.Process(
-        target=offer_paced, args=(frames, SIZES["640x480x3"], 2_000.0, args.steady_s, tell)
-    )
+def waits_of(frames: FrameQueue, writer: Any) -> list[float]:
+    """Return the age of each frame as it is read, in milliseconds, until `writer` has ended."""
     writer.start()
     waits: list[float] = []
-    cpu_s = time.process_time()
     with contextlib.suppress(EmptyError):
         while True:
             with frames.get(timeout=2.0) as frame:
                 waits.append(frame.age_s * 1000)
-    cpu_s = time.process_time() - cpu_s
     writer.join()
-    bare = bare_waits(SIZES["640x480x3"], 2_000.0, args.steady_s)
-    queued, alone = (
-        {f"p{int(q * 100)}": quantile(one[200:], q) for q in (0.5, 0.95, 0.99)}  # after a cold start
-        for one in (waits, bare)
+    return waits
+
+
+def steady(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
+    """Hand-off at 2,000 frames/s."""
+    shape = SIZES["640x480x3"]
+    frames = FrameQueue(64, shape=shape, policy="drop_oldest")
+    told, tell = CONTEXT.Pipe(duplex=False)
+    cpu_s = time.process_time()
+    waits = waits_of(
+        frames, CONTEXT.Process(target=offer_paced, args=(frames, shape, 2_000.0, args.steady_s, tell))
     )
-    share = cpu_s / args.steady_s
-    figures["steady ms"] = queued | {"rate": told.recv()[1], "reader_share": share, "bare": alone}
+    share = (time.process_time() - cpu_s) / args.steady_s
+    frames = FrameQueue(64, shape=shape)
+    in_place = waits_of(frames, CONTEXT.Process(target=fill_paced, args=(frames, 2_000.0, args.steady_s)))
+    bare = bare_waits(shape, 2_000.0, args.steady_s)
+    queued, filled, alone = (
+        {f"p{int(q * 100)}": quantile(one[200:], q) for q in (0.5, 0.95, 0.99)}  # after a cold start
+        for one in (waits, in_place, bare)
+    )
+    figures["steady ms"] = queued | {
+        "rate": told.recv()[1],
+        "reader_share": share,
+        "filled in place": filled,
+        "bare": alone,
+    }
     rows = []
     for what, found, remark in (
         ("2,000/s of 640x480x3: p95 ms", queued, f"bar 0.2; the reader takes {share:.0%} of a core; "),
+        ("  filled in place", filled, ""),
         ("  the copy and a bare pipe", alone, ""),
     ):
         text = f"{remark}p50 {found['p50']:.3f}, p99 {found['p99']:.3f}"
@@ -332,7 +372,9 @@ def cost(_: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
 
 def kills(args: argparse.Namespace, figures: dict[str, Any]) -> list[Row]:
     """The campaign of the tests, as long as asked."""
-    command = [sys.executable, str(ROOT / "tests/streams/campaign.py"), "1", str(args.kills), "drop_oldest"]
+    wait_max_s = str(60 + 2 * args.kills)
+    campaign = str(ROOT / "tests/streams/campaign.py")
+    command = [sys.executable, campaign, "1", str(args.kills), "drop_oldest", wait_max_s]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures["kills"] = found = json.loads(done.stdout)
     return [

@@ -19,6 +19,7 @@ from typing import Any
 
 BENCH = Path(__file__).parent
 LOCK = Path(os.environ.get("BENCH_LOCK", "/tmp/bench.lock"))
+START_MAX_S = 120.0
 PAYLOAD = {"id": 0, "text": "x" * 980}  # 1 KB as JSON
 
 
@@ -31,7 +32,7 @@ def machine_lock() -> Iterator[None]:
 
 
 class Served:
-    """A `forebay serve` in a directory of its own."""
+    """A `forebay serve` in a directory of its own; or `api`, or `work`, on an engine that processes share."""
 
     def __init__(
         self,
@@ -40,14 +41,17 @@ class Served:
         workers: int = 1,
         data: Path | None = None,
         queue_max: int = 5_000_000,
+        verb: str = "serve",
         **env: str,
     ) -> None:
         self._own = data is None
+        self.env = env
         self.data = data or Path(tempfile.mkdtemp(prefix="forebay-bench-"))
         self.log = (self.data.parent / f"{self.data.name}.log").open("a+")
-        command = [sys.executable, "-m", "forebay", "serve", str(BENCH / app), "--port", "0"]
-        command += ["--data", str(self.data / "store"), "--workers", str(workers)]
-        command += ["--queue-max", str(queue_max), "--queue-bytes-max", "64GiB"]
+        command = [sys.executable, "-m", "forebay", verb, str(BENCH / app), "--port", "0"]
+        command += ["--data", str(self.data / "store")]
+        command += ["--workers", str(workers)] if verb != "api" else []
+        command += ["--queue-max", str(queue_max), "--queue-bytes-max", "64GiB"] if verb != "work" else []
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
             command,
@@ -60,7 +64,7 @@ class Served:
         self.ready_s = 0.0
 
     def _port(self) -> int:
-        while self.process.poll() is None and time.perf_counter() - self.began < 30:
+        while self.process.poll() is None and time.perf_counter() - self.began < START_MAX_S:
             found = re.search(
                 r"http://[^:]+:(\d+)", Path(self.log.name).read_text().rpartition("forebay 0")[2]
             )
@@ -71,7 +75,7 @@ class Served:
 
     def wait_ready(self) -> "Served":
         """Return when a replica serves."""
-        while time.perf_counter() - self.began < 60:
+        while time.perf_counter() - self.began < START_MAX_S:
             with contextlib.suppress(OSError):
                 if self.get("/readyz")["status"] == "ready":
                     self.ready_s = time.perf_counter() - self.began

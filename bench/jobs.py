@@ -26,6 +26,7 @@ from harness import Served, connect, machine_lock, post, quantile, show, submiss
 
 Figures = dict[str, Any]
 LINES = 500  # jobs in one NDJSON request
+PARTS = ("ndjson", "single", "inprocess", "latency", "rest", "recovery", "backlog")
 
 
 async def drained(served: Served) -> None:
@@ -289,14 +290,13 @@ async def run(which: set[str], repeat: int, waiting: int) -> Figures:
 def main() -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    everything = ["ndjson", "single", "inprocess", "latency", "rest", "recovery", "backlog"]
-    parser.add_argument("which", nargs="*", choices=[*everything, []], default=[])
+    parser.add_argument("which", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--json")
     options = parser.parse_args()
     with machine_lock():
-        figures = uvloop.run(run(set(options.which or everything), options.repeat, options.waiting))
+        figures = uvloop.run(run(set(options.which or PARTS), options.repeat, options.waiting))
     rows = []
     for key, what, bar, good in BARS:
         if key in figures:

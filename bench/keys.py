@@ -1,5 +1,9 @@
-"""What a key costs a request, in CPU time of the process: the check alone, and with a tenant's quota."""
+"""What a key costs a request, in CPU time of the process: the check alone, and with a tenant's quota.
 
+python bench/keys.py [--rounds 200000]
+"""
+
+import argparse
 import json
 import time
 
@@ -13,22 +17,25 @@ from forebay.server.caller import LOCAL, set_caller
 ROUNDS = 200_000
 
 
-def cost(name, step):
+def cost(name, step, rounds):
     """Print the median of five runs, less the loop itself."""
     found = []
     for _ in range(5):
         began = time.process_time()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             pass
         empty = time.process_time() - began
         began = time.process_time()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             step()
-        found.append((time.process_time() - began - empty) / ROUNDS * 1e6)
+        found.append((time.process_time() - began - empty) / rounds * 1e6)
     print(f"{name:46} {sorted(found)[2]:6.2f} us")
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each of five runs")
+    rounds = parser.parse_args().rounds
     keys = [new_key() for _ in range(1_000)]
     ring = read_ring(
         json.dumps({key: {"tenant": f"t{at}", "rate": "1000/s"} for at, key in enumerate(keys)}), None
@@ -47,9 +54,9 @@ def main():
     def checked(asked):
         set_caller(keyed.admit(asked, with_key, now=1.0))
 
-    cost("no keys configured", without)
-    cost("a key, POST /v1/jobs", lambda: checked(submit))
-    cost("a key, GET /v1/jobs/{id}/result", lambda: checked(show))
+    cost("no keys configured", without, rounds)
+    cost("a key, POST /v1/jobs", lambda: checked(submit), rounds)
+    cost("a key, GET /v1/jobs/{id}/result", lambda: checked(show), rounds)
     broker, quota = MemoryBroker(), Quota(Limits(1e9, 1e9, 1e12, 10**9, 10**12))
 
     def quoted():
@@ -57,8 +64,8 @@ def main():
         quota.look(jobs=1, size_b=100, held=held, now=1.0, jitter=0.5)
         quota.take(jobs=1, size_b=100, now=1.0)
 
-    cost("a quota with every limit, per submission", quoted)
-    cost("RateLimit fields, per answer", lambda: rate_fields(quota, now=1.0))
+    cost("a quota with every limit, per submission", quoted, rounds)
+    cost("RateLimit fields, per answer", lambda: rate_fields(quota, now=1.0), rounds)
 
 
 if __name__ == "__main__":

@@ -27,50 +27,26 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
 
 import msgspec
 import uvloop
 from engine_sqlite import fdatasync_ms
 from harness import BENCH, PAYLOAD, Served, connect, machine_lock, quantile
 from jobs import ndjson, pause, single
+from peering import PEERS, Driver, Figures, Peer, free_port, prepare, server
 
-PEERS = BENCH / "peers"
-VENVS = BENCH / ".peers"
 BACKLOG_MAX = 60_000  # jobs
 LINES = 500  # jobs in one NDJSON request
 RATE = 500  # jobs a second, of the latencies
 LATENCY_JOBS = 5000
 LOOKED_UP = 10  # one job in so many
-STEP_MAX_S = 120.0  # one answer of a driver
-START_MAX_S = 10.0
 BEHIND_MAX = 25  # tasks that have not ended when the last job goes in: 50 ms of the rate
-
-Figures = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One row: whose environment, what runs its two workers, and what it promises."""
-
-    name: str
-    synced: str
-    death: str
-    venv: str = ""
-    module: str = "forebay_peer"
-    command: tuple[str, ...] = ()
-    redis: bool = False
-    workers: int = 2
-    env: dict[str, str] = field(default_factory=dict)
-
 
 HUEY = ("huey_consumer", "huey_peer.huey", "-k", "process", "-w", "2", "-q")
 HUEY += ("-d", "0.005", "-b", "1", "-m", "0.005")  # looks for work every 5 ms; its default is 100 ms and more
@@ -95,45 +71,6 @@ ROWS = [
 ]
 
 
-# ---- processes: each is ended by its own id ---------------------------------------------------------------
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def end(process: subprocess.Popen[bytes] | asyncio.subprocess.Process) -> None:
-    """Kill a process that leads its own group, and the group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-async def reachable(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Return when something listens."""
-    late = time.perf_counter() + START_MAX_S
-    while time.perf_counter() < late and process.poll() is None:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        await asyncio.sleep(0.02)
-    raise SystemExit(f"{process.args!r} did not start")
-
-
-@contextlib.asynccontextmanager
-async def server(command: Sequence[str], port: int, cwd: Path) -> AsyncIterator[None]:
-    """Run a server for a while."""
-    with (cwd / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=cwd, stdout=log, stderr=log, start_new_session=True)
-    try:
-        await reachable(port, process)
-        yield
-    finally:
-        end(process)
-        process.wait()
-
-
 @contextlib.asynccontextmanager
 async def place(peer: Peer) -> AsyncIterator[dict[str, str]]:
     """An empty store for one measurement; yields the environment that leads to it."""
@@ -149,67 +86,6 @@ async def place(peer: Peer) -> AsyncIterator[dict[str, str]]:
             yield env
     finally:
         shutil.rmtree(data, ignore_errors=True)
-
-
-class Driver:
-    """A `peers/drive.py` in the peer's environment, and the peer's workers."""
-
-    def __init__(self, peer: Peer, env: dict[str, str]) -> None:
-        self._peer, self._env = peer, env
-        self._log = Path(env["PEER_DATA"]) / "log"
-        self._bin = VENVS / peer.venv / "bin" if peer.venv else Path(sys.executable).parent
-        self._running: list[subprocess.Popen[bytes]] = []
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def __aenter__(self) -> Self:
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(str(self._bin / "python"), str(PEERS / "drive.py")),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self._env,
-                start_new_session=True,
-                limit=1 << 24,
-            )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.kill_workers()
-        assert self._process
-        end(self._process)
-        await self._process.wait()
-
-    async def ask(self, *request: object) -> Figures:
-        """Return the driver's answer."""
-        process = self._process
-        assert process and process.stdin and process.stdout
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        try:
-            answer = await asyncio.wait_for(process.stdout.readline(), STEP_MAX_S)
-        except TimeoutError:
-            answer = b""
-        if not answer:
-            tail = self._log.read_text(errors="replace")[-2000:]
-            raise SystemExit(f"{self._peer.name} {request[0]}: no answer\n{tail}")
-        return dict(json.loads(answer))
-
-    def start_workers(self) -> None:
-        """Start the peer's two worker processes and what leads them."""
-        command = [str(self._bin / self._peer.command[0]), *self._peer.command[1:]]
-        with self._log.open("ab") as log:
-            self._running.append(
-                subprocess.Popen(
-                    command, cwd=PEERS, env=self._env, stdout=log, stderr=log, start_new_session=True
-                )
-            )
-
-    def kill_workers(self) -> None:
-        """Kill them as they are."""
-        for process in self._running:
-            end(process)
-            process.wait()
-        self._running.clear()
 
 
 # ---- what is measured -------------------------------------------------------------------------------------
@@ -356,31 +232,6 @@ def said(when: str, machine: Figures) -> str:
         f"fdatasync {machine['fdatasync_ms']} ms, load average {machine['load_average']}, "
         f"stolen by the host {machine['stolen_ratio']:.1%}"
     )
-
-
-def prepare(peers: Sequence[Peer]) -> None:
-    """Make the environments that are missing or whose pins changed; install redis where it is missing."""
-    for name in sorted({peer.venv for peer in peers if peer.venv}):
-        wanted = (PEERS / "requirements" / f"{name}.txt").read_text()
-        stamp = VENVS / name / "pins"
-        if stamp.exists() and stamp.read_text() == wanted:
-            continue
-        print(f"installing {name} into {stamp.parent}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(stamp.parent)], check=True)
-        pip = [str(stamp.parent / "bin" / "pip"), "install", "-q", "-r"]
-        subprocess.run([*pip, str(PEERS / "requirements" / f"{name}.txt")], check=True)
-        stamp.write_text(wanted)
-    if any(peer.redis for peer in peers) and shutil.which("redis-server") is None:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            raise SystemExit(
-                "redis-server is missing: apt-get install redis-server, or leave saq and celery out"
-            )
-        subprocess.run(["apt-get", "update", "-qq"], check=True)
-        subprocess.run(
-            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "redis-server"],
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            check=True,
-        )
 
 
 # ---- the run ----------------------------------------------------------------------------------------------

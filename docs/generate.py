@@ -7,7 +7,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import forebay
@@ -16,6 +16,7 @@ from forebay.config import describe_settings
 from forebay.conformance import CHECKS
 from forebay.conformance.subject import LACKS
 from forebay.core.lifecycle import FINAL, STATUS, TRANSITIONS, Event, State
+from forebay.deliveries import message_brokers
 from forebay.engines import shipped
 from forebay.errors import ForebayError
 from forebay.ports.broker import Capabilities
@@ -82,7 +83,7 @@ ARGUMENTS = {
     "replicas": (
         "the setting `workers`",
         "processes",
-        "workers of this class; refused on a function, as functions share a pool",
+        'workers of this class, or a range like `"1..4"`: see [scaling](scaling.md); refused on a function',
     ),
     "devices": (
         "a GPU each, else `cpu`",
@@ -325,16 +326,39 @@ def not_applying(can: Capabilities) -> str:
     )
 
 
-def engines() -> str:
-    """Return the page on engines with its table made anew; the rest is written by hand."""
-    names = [engine.name for engine in shipped()]
-    rows = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    rows += [f"| {what} | {' | '.join(cells)} |" for what, cells in engine_rows()]
-    text = (DOCS / "engines.md").read_text(encoding="utf-8")
-    begin, end = "<!-- engines: made by docs/generate.py -->\n", "<!-- end of engines -->"
+def broker_rows() -> list[tuple[str, list[str]]]:
+    """Return what the message brokers say of themselves, a row each."""
+    all_of = message_brokers()
+    traits = [one.traits() for one in all_of]
+    return [
+        ("setting `broker`", [one.url for one in all_of]),
+        ("to install, beside the store's", [f'`pip install "forebay[{one.extra}]"`' for one in all_of]),
+        ("hints survive its restart", ["yes" if can.durable else "no" for can in traits]),
+        ("hints are acknowledged", ["one by one" if can.each else "up to a place" for can in traits]),
+        ("what may not run yet stays away", ["yes" if can.delays else "no" for can in traits]),
+        ("how many hints wait is known", ["yes" if can.counted else "no" for can in traits]),
+        ("to know", [can.note or "" for can in traits]),
+    ]
+
+
+def table(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> str:
+    """Return a table of what is said of each name."""
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {what} | {' | '.join(cells)} |" for what, cells in rows)])
+
+
+def with_table(text: str, mark: str, made: str) -> str:
+    """Return a page with one of its tables made anew."""
+    begin, end = f"<!-- {mark}: made by docs/generate.py -->\n", f"<!-- end of {mark} -->"
     before, _, rest = text.partition(begin)
-    table = "\n".join(rows)
-    return f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return f"{before}{begin}\n{made}\n\n{end}{rest.partition(end)[2]}"
+
+
+def engines() -> str:
+    """Return the page on engines with its tables made anew; the rest is written by hand."""
+    text = (DOCS / "engines.md").read_text(encoding="utf-8")
+    text = with_table(text, "engines", table([one.name for one in shipped()], engine_rows()))
+    return with_table(text, "brokers", table([one.name for one in message_brokers()], broker_rows()))
 
 
 PAGES: dict[str, Callable[[], str]] = {

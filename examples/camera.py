@@ -61,7 +61,10 @@ def draw_film(path: Path) -> Path:
         *("-i", str(portrait()), "-filter_complex", ";".join(steps), "-map", f"[{last}]"),
         *("-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p", str(path)),
     ]
-    subprocess.run(command, check=True, timeout=120)
+    try:
+        subprocess.run(command, check=True, timeout=120)
+    except FileNotFoundError:
+        raise SystemExit("camera: ffmpeg is missing: apt-get install ffmpeg (Debian, Ubuntu)") from None
     return path
 
 

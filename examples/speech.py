@@ -88,4 +88,7 @@ def _wav(samples: numpy.ndarray) -> bytes:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit('usage: python speech.py "4 0 7 9" out.wav')
-    Path(sys.argv[2]).write_bytes(say_digits("".join(sys.argv[1].split())))
+    try:
+        Path(sys.argv[2]).write_bytes(say_digits("".join(sys.argv[1].split())))
+    except (RuntimeError, ValueError, OSError) as error:
+        sys.exit(f"speech: {error}")

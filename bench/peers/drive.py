@@ -3,7 +3,8 @@
     PEER=saq_peer python drive.py <<< '["latency", 500, 5000]'
 
 A request is a list: what to do, then its arguments. It needs the standard library and the peer's adapter,
-a module with `submit(body) -> id` and `result(id) -> output or None`.
+a module with `submit(body) -> id` and `result(id) -> output or None`; where it has them, `opened()`,
+`submit_many(bodies) -> ids` and `AT_ONCE`, the calls of `submit` that its users would have in flight.
 """
 
 import asyncio
@@ -19,9 +20,11 @@ LOOK_EVERY_S = 0.001  # between looks for one result, and later a tenth of the w
 LOOK_EVERY_MAX_S = 0.25
 START_MAX_S = 30.0  # until the first result of freshly started workers
 LATE_MAX_S = 5.0  # for results that come after the last job's
+THROUGH_MAX_S = 120.0  # for the last result of `through`
 ANSWER_MAX_S = 15.0  # for one result under load
 MISSING_MAX = 300  # results missed in a row: the rest of a cut backlog is not looked up
 WARM_JOBS = 50
+MANY = 500  # jobs in one call of `submit_many`
 
 peer = importlib.import_module(os.environ["PEER"])
 backlog = []  # ids, in the order they were submitted
@@ -84,9 +87,7 @@ async def latency(rate, jobs, every):
 
     Milliseconds from the call of `submit` until the result was seen. The first tenth is not counted.
     """
-    for number in range(WARM_JOBS):
-        if await awaited(await peer.submit(asked(number)), START_MAX_S) is None:
-            raise SystemExit("the workers did not start")
+    await warm()
     times, unanswered = [], 0
 
     async def one(number):
@@ -112,9 +113,72 @@ async def latency(rate, jobs, every):
     return {"times_ms": times_ms, "offered": offered, "behind": behind, "unanswered": unanswered}
 
 
+async def submitted(bodies):
+    """Submit as the peer's users would when they have many; return the ids."""
+    if hasattr(peer, "submit_many"):
+        return list(await peer.submit_many(bodies))
+    if hasattr(peer, "AT_ONCE"):
+        return list(await asyncio.gather(*(peer.submit(body) for body in bodies)))
+    return [await peer.submit(body) for body in bodies]
+
+
+async def through(jobs):
+    """Submit while the workers run; jobs, and seconds from the first submit to the last result."""
+    await warm()
+    each = MANY if hasattr(peer, "submit_many") else getattr(peer, "AT_ONCE", 20)
+    ids, began = [], time.time()
+    while len(ids) < jobs:
+        ids += await submitted([asked(number) for number in range(len(ids), min(jobs, len(ids) + each))])
+        await asyncio.sleep(0)
+    late = began + THROUGH_MAX_S
+    while await peer.result(ids[-1]) is None and time.time() < late:
+        await asyncio.sleep(0.01)
+    ended_at, missing = time.time(), 0
+    for job_id in ids:  # the others were there by then, or the end is when they are
+        if await peer.result(job_id) is None:
+            missing += await awaited(job_id, max(0.0, late - time.time())) is None
+            ended_at = time.time()
+    return {"jobs": jobs - missing, "missing": missing, "took_s": ended_at - began}
+
+
+async def warm():
+    """Return when the workers work."""
+    for number in range(WARM_JOBS):
+        if await awaited(await peer.submit(asked(number)), START_MAX_S) is None:
+            raise SystemExit("the workers did not start")
+
+
+async def idle(jobs, gap_s):
+    """Submit one job after another, with a pause before each; milliseconds until each result was seen."""
+    await warm()
+    times = []
+    for number in range(jobs):
+        await asyncio.sleep(gap_s)
+        began = time.perf_counter()
+        if await awaited(await peer.submit(asked(number)), ANSWER_MAX_S) is None:
+            raise SystemExit("a job was not answered")
+        times.append(round((time.perf_counter() - began) * 1000, 3))
+    return {"times_ms": times}
+
+
+async def ready():
+    """Return when the peer can be asked: its workers may start."""
+    return {}
+
+
+async def hold(jobs, hold_s):
+    """Submit jobs that take a while and note when they begin and end."""
+    for number in range(jobs):
+        await peer.submit({**asked(number), "hold_s": hold_s})
+    return {"jobs": jobs}
+
+
 async def serve():
     """Do what each line asks until there are no more."""
     verbs = {"fill": fill, "drain": drain, "count": count, "latency": latency}
+    verbs |= {"ready": ready, "through": through, "idle": idle, "hold": hold}
+    if hasattr(peer, "opened"):
+        await peer.opened()
     for line in sys.stdin:
         verb, *arguments = json.loads(line)
         print(json.dumps(await verbs[verb](*arguments)), flush=True)

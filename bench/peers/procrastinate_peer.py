@@ -1,36 +1,49 @@
-"""Procrastinate on PostgreSQL: defer a backlog, run one worker until it is empty, print the seconds. A program:
-python procrastinate_peer.py URL JOBS CONCURRENCY
-"""
+"""Procrastinate on PostgreSQL. It keeps no return values, so the task stores its own, as an application would."""
 
-import asyncio
-import sys
-import time
+import json
+import os
 
 import procrastinate
+from payload import answered
 
-TEXT = "x" * 980
+AT_ONCE = 50  # calls of `submit` in flight
+
+app = procrastinate.App(
+    connector=procrastinate.PsycopgConnector(conninfo=os.environ["PEER_POSTGRES"], min_size=2, max_size=12)
+)
 
 
-async def main(url: str, jobs: int, concurrency: int) -> None:
-    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=4, max_size=40))
+@app.task(pass_context=True)
+async def echo(context, body):
+    await context.app.connector.execute_query_async(
+        "INSERT INTO peer_results VALUES (%(id)s, %(output)s)"
+        " ON CONFLICT (job_id) DO UPDATE SET output = excluded.output",
+        id=context.job.id,
+        output=json.dumps(answered(body)),
+    )
 
-    @app.task(name="echo", queue="echo")
-    async def echo(body: dict) -> dict:
-        return body
 
-    async with app.open_async():
-        if not await app.check_connection_async():
-            await app.schema_manager.apply_schema_async()
-        await echo.batch_defer_async(*({"body": {"id": number, "text": TEXT}} for number in range(jobs)))
-        began = time.perf_counter()
-        await app.run_worker_async(
-            queues=["echo"],
-            concurrency=concurrency,
-            wait=False,
-            install_signal_handlers=False,
-            delete_jobs="never",
+async def opened():
+    await app.open_async()
+    if not await app.check_connection_async():
+        await app.schema_manager.apply_schema_async()
+        await app.connector.execute_query_async(
+            "CREATE TABLE IF NOT EXISTS peer_results (job_id bigint PRIMARY KEY, output text)"
         )
-        print(time.perf_counter() - began)
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+async def submit(body):
+    return await echo.defer_async(body=body)
+
+
+async def submit_many(bodies):
+    return await echo.batch_defer_async(*({"body": body} for body in bodies))
+
+
+async def result(job_id):
+    rows = await app.connector.execute_query_all_async(
+        "SELECT r.output FROM procrastinate_jobs j JOIN peer_results r ON r.job_id = j.id"
+        " WHERE j.id = %(id)s AND j.status = 'succeeded'",
+        id=job_id,
+    )
+    return json.loads(rows[0]["output"]) if rows else None

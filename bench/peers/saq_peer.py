@@ -5,6 +5,8 @@ import os
 from payload import answered
 from saq import Queue
 
+AT_ONCE = 50  # calls of `submit` in flight
+
 queue = Queue.from_url(os.environ["PEER_REDIS"])
 
 
@@ -12,7 +14,7 @@ async def echo(ctx, *, body):
     return answered(body)
 
 
-settings = {"queue": queue, "functions": [echo], "concurrency": 50}
+settings = {"queue": queue, "functions": [echo], "concurrency": int(os.environ.get("PEER_AT_ONCE", "50"))}
 
 
 async def submit(body):

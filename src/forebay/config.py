@@ -17,7 +17,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 # Names that are honoured although they lack the prefix; ours wins when both are set.
 _FOREIGN_NAMES = {"WORKER_CONCURRENCY": "workers", "QUEUE_MAXSIZE": "queue_max"}
 # Children do not get the first; the others are read elsewhere and are no settings.
-_OURS_ALONE = frozenset({"FOREBAY_API_KEYS", "FOREBAY_PAYLOAD_KEYS", "FOREBAY_LINK_SECRET", "FOREBAY_BROKER"})
+_OURS_ALONE = {f"FOREBAY_{one}" for one in ("API_KEYS", "PAYLOAD_KEYS", "LINK_SECRET", "BROKER", "STORE")}
 _RESERVED = frozenset({"FOREBAY_APP", "FOREBAY_CONFIG"})
 
 
@@ -54,12 +54,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = None
     data: Annotated[str, About("directory of the embedded store")] = ".forebay"
-    broker: Annotated[
-        str | None, About("engine: postgresql://… or redis://…; none means the embedded store under data")
-    ] = None
+    broker: Annotated[str | None, About("engine: postgresql://…, redis://…, amqp://…; none: embedded")] = None
+    store: Annotated[str | None, About("what keeps the jobs where broker only delivers (amqp://…)")] = None
     workers: Annotated[
         int | None, About("replicas of each class task, and size of the pool of functions", "int", 1, 1024)
     ] = None
+    replicas_wait: Annotated[float, About("wait that calls for replicas", "duration", 0.1, 86_400)] = 10.0
+    replicas_idle: Annotated[float, About("calm that ends spare ones", "duration", 1, 86_400)] = 60.0
     queue_max: Annotated[int, About("jobs one task may hold", "int", 1, 100_000_000)] = 100_000
     queue_bytes_max: Annotated[int, About("bytes one task may hold", "size", 1024, 1 << 50)] = 1 << 30
     budgets: Annotated[
@@ -78,12 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     retention_failed: Annotated[
         float | None,
-        About(
-            "time a dead letter is kept; none: a week, or retention if that is longer",
-            "duration",
-            1,
-            31_622_400,
-        ),
+        About("time a dead letter is kept; none: a week, or retention if longer", "duration", 1, 31_622_400),
     ] = None
     body_bytes_max: Annotated[
         int, About("largest submission, and largest line of many", "size", 1024, 64 << 20)
@@ -113,6 +109,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     blob_cache_bytes_max: Annotated[
         int, About("bytes of fetched blobs kept on this machine", "size", 1 << 20, 1 << 44)
     ] = 10 << 30
+    spool: Annotated[int, About("jobs kept here while the store is away; 0: none", "int", 0, 1_000_000)] = 0
+    spool_bytes_max: Annotated[int, About("bytes of them", "size", 1024, 1 << 36)] = 64 << 20
+    spool_age_max: Annotated[float, About("age of the oldest to take more", "duration", 1, 604_800)] = 3600.0
     webhook_secret: Annotated[
         Secret | None,
         About(
@@ -231,7 +230,7 @@ def load_settings(
 def shown(settings: Settings) -> dict[str, object]:
     """Return the effective settings for people, with secrets masked."""
     values = {name: getattr(settings, name) for name in _ABOUT}
-    values["broker"] = None if settings.broker is None else without_password(settings.broker)
+    values |= {name: without_password(values[name]) for name in ("broker", "store") if values[name]}
     return {name: str(value) if isinstance(value, Secret) else value for name, value in values.items()}
 
 
@@ -277,10 +276,10 @@ def _read(source: str, name: str, value: Any) -> Any:
         if about.choices and read not in about.choices:
             raise ValueError(f"is not one of {', '.join(about.choices)}")
         if about.low is not None and about.high is not None and not about.low <= read <= about.high:
-            raise ValueError(f"must be from {about.low:g} to {about.high:g}")
+            raise ValueError(f"must be from {about.bound(about.low)} to {about.bound(about.high)}")
     except ValueError as error:
-        told = "the value" if "secret" in about.kind else one_line(repr(value))
-        raise ConfigError(f"{source}: {name} = {told}: {one_line(str(error))}") from None
+        told = "" if "secret" in about.kind else f" = {one_line(repr(value))}"
+        raise ConfigError(f"{source}: {name}{told}: {one_line(str(error))}") from None
     return read
 
 

@@ -1,7 +1,5 @@
-"""Every deliberate error, in one tree: a stable `code`, an HTTP status hint, one sentence each.
-
-Text is for people, `code` is for programs. Anything else that escapes is a bug.
-"""
+"""Every deliberate error, in one tree: a stable `code`, an HTTP status hint, one sentence each; text is for
+people, `code` is for programs. Anything else that escapes is a bug."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -276,6 +274,12 @@ class StoreUnavailableError(ForebayError):
     """The store cannot take writes now."""
 
     code, status, title = "store_unavailable", 503, "Store unavailable"
+
+
+class DeliveryUnavailableError(ForebayError):
+    """The message broker cannot be reached, or refuses. The store is not concerned."""
+
+    code, status, title = "delivery_unavailable", 503, "Delivery unavailable"
 
 
 class StoreFullError(StoreUnavailableError):

@@ -18,6 +18,7 @@ from forebay.node.roles import Role, check_role
 from forebay.observe.logs import make_log
 from forebay.observe.voice import Voice, banner
 from forebay.server.signals import in_time, leave_on_signals
+from forebay.values import of_system
 from forebay.wiring import System
 
 DESCRIBE_HEAD_START_S = 0.02  # for the start of its process
@@ -47,6 +48,9 @@ async def _serve(target: str, settings: Settings, role: Role) -> int:
     except ForebayError as error:
         voice.say(f"forebay: {error}", "cannot_start", code=error.code, error=str(error))
         return EXIT_USAGE if isinstance(error, ConfigError | AppError) else EXIT_CANNOT_START
+    except OSError as error:  # of a file that may not be read, say: whatever it is, it is one line
+        voice.say(f"forebay: {of_system(error)}", "cannot_start", code="os", error=of_system(error))
+        return EXIT_CANNOT_START
     settle_memory()
     facts = _facts(system)
     voice.say(banner(facts), "serving", **facts)
@@ -76,6 +80,11 @@ async def described(target: str) -> AppDescription:
     return description
 
 
+def _replicas(node: Node) -> int:
+    """Return how many children there are to be at the start."""
+    return sum(not slot.parked for one in node.supervisors.values() for slot in one.slots)
+
+
 def _facts(system: System) -> dict[str, object]:
     server, node = system.server, system.node
     assert server is not None
@@ -86,7 +95,7 @@ def _facts(system: System) -> dict[str, object]:
         "url": server.url,
         **({} if admin is None else {"admin_url": admin.url}),
         "tasks": list(system.tasks),
-        "replicas": sum(len(one.slots) for one in node.supervisors.values()) if isinstance(node, Node) else 0,
+        "replicas": _replicas(node) if isinstance(node, Node) else 0,
         "data": str(system.settings.data),
         "pid": os.getpid(),
     }

@@ -12,6 +12,7 @@ from forebay.core.units import duration_s, size_b
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _MASK = "********"
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 class About(NamedTuple):
@@ -22,6 +23,13 @@ class About(NamedTuple):
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+
+    def bound(self, bound: float) -> str:
+        """Return a bound as it would be written: "1KiB", "100000000", "0.001"."""
+        for step, unit in _UNITS if self.kind == "size" and bound else ():
+            if bound % step == 0:
+                return f"{int(bound) // step}{unit}"
+        return f"{int(bound)}" if bound == int(bound) else f"{bound:g}"
 
 
 class Secret:
@@ -170,7 +178,14 @@ def one_line(text: str) -> str:
     return line if len(line) <= 200 else line[:199] + "…"
 
 
+def of_system(error: OSError) -> str:
+    """Return what the system said, with the file it said it of: "/data/forebay.db: Permission denied"."""
+    said = error.strerror or str(error)
+    return said if error.filename is None else f"{one_line(str(error.filename))}: {said}"
+
+
 def without_password(url: str) -> str:
     """Return a URL with stars in place of its password, and of one among its parameters."""
     url = re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+    url = re.sub(r"^((?:nats|tls)://)[^/?#@:]+@", r"\1***@", url)  # who stands there alone is a token
     return re.sub(r"(?i)([?&](?:ssl)?password=)[^&#]*", r"\1***", url)

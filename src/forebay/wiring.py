@@ -19,18 +19,23 @@ from forebay.errors import ForebayError, StoreUnavailableError
 from forebay.node.afar import Afar
 from forebay.node.contradictions import say_contradictions
 from forebay.node.frames import AppDescription
+from forebay.node.hearing import Hearing
 from forebay.node.identity import package_version, worker_name
-from forebay.node.neighbours import Neighbours, Recorded, told_of
+from forebay.node.neighbours import Neighbours, Recorded
 from forebay.node.node import Node, NodePlan
 from forebay.node.order import say_order
 from forebay.node.plan import plan_of, queue_bounds
+from forebay.node.presence import Presence
 from forebay.node.roles import Role
+from forebay.observe.delivering import of_engine, said_of
 from forebay.observe.depths import Depths
 from forebay.observe.echo import Echo
 from forebay.observe.lanes import LaneMeters
 from forebay.observe.logs import Seldom
+from forebay.observe.machine import MachineMeters
 from forebay.observe.metrics import Exposition, Readers, Recent
 from forebay.observe.sampler import DepthSampler
+from forebay.observe.scaling import wanted_by_task
 from forebay.pipeline.board import Board
 from forebay.pipeline.exposition import of_board
 from forebay.pipeline.hosts import Hosts, Terms
@@ -53,7 +58,6 @@ if TYPE_CHECKING:  # the door is half of all there is to import: see _describe
 LAST_TRIES_S = 5.0  # for callbacks on their way; what is cut is sent by the next start
 FRAMES_GRACE_S = 2.0  # for frames that wait when the server goes
 LAST_ANSWERS_S = 0.3  # for answers on their way when the grace is used up
-
 EXIT_BROKEN = 4
 
 
@@ -91,6 +95,7 @@ class System:
         self.broker: Broker
         self.node: Node | Afar
         self.neighbours: Neighbours
+        self.hearing: Hearing
         self.depths: Depths
         self.sampler: DepthSampler
         self.sender: Sender
@@ -116,14 +121,17 @@ class System:
         """Open the store and build the door, behind which nothing happens yet."""
         from forebay.server.asgi import make_app
 
-        self.broker = await open_engine(self.settings, self.clock, on_broken=self._broken, on_gone=self._gone)
+        hears = said_of(self.log)
+        self.broker = await open_engine(
+            self.settings, self.clock, on_broken=self._broken, on_gone=self._gone, on_delivery=hears
+        )
         if self.settings.broker is not None and not self.broker.capabilities.durable:
             self.log.warning("store_not_durable", hint=self.broker.capabilities.lost)
         try:
             self.blobs = open_keeper(self.settings, self.broker, self.clock, on_failure=self._failed)
             meters = self._meters()
             self.node = await self._node(meters)
-            self.neighbours = self._neighbours()
+            self.neighbours = self._neighbours(meters)
             self.depths = Depths(self.broker, self.tasks, self.clock)
             self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
             self.sender = self._sender(meters)
@@ -142,6 +150,8 @@ class System:
             self.sender.start()
             self.crons.start()
         self.hosts.start()
+        if isinstance(self.node, Node) and nodes_of(self.broker) is not None:
+            self.hearing.start()
         await self.neighbours.start()
         self.keys.start(self.broker)
         self.blobs.start()
@@ -159,6 +169,7 @@ class System:
         await self.depths.close()
         await self.node.close()
         await self.neighbours.close()
+        self.hearing.close()
         left_s = 0.0 if self.signals.hurry.is_set() else ends_at - self.clock.now()
         await self.sender.close(within_s=min(left_s, LAST_TRIES_S))
         await self.blobs.close()
@@ -177,6 +188,7 @@ class System:
         await stopping
 
     def _meters(self) -> Exposition:
+        board, engine, machine = self.board, self.broker, MachineMeters(self.clock.now).families
         return Exposition(
             self.tasks,
             now=self.clock.now,
@@ -188,18 +200,16 @@ class System:
             readers=lambda: Readers(self.hub.readers, self.hub.gaps, self.hub.size_b),
             blobs=lambda: self.blobs.counts(),
             quarantined=lambda: self.broker.quarantine.counts(),
-            more=lambda: of_board(self.board.streams(), self.board.stages()),
+            wanted=partial(wanted_by_task, self.tasks, self.estimators, self.settings.replicas_wait),
+            more=lambda: [*of_board(board.streams(), board.stages()), *of_engine(engine), *machine()],
         )
 
     async def _node(self, meters: Exposition) -> "Node | Afar":
         if not self.role.works:
             return Afar(
-                self.broker,
-                self.clock,
-                estimators=self.estimators,
-                on_failure=self._failed,
-                on_foretold=lambda task, error_s: meters.for_task(task).eta_error_s.observe(abs(error_s)),
-            )
+                self.broker, self.clock, estimators=self.estimators, on_failure=self._failed,
+                on_foretold=meters.foretold,
+            )  # fmt: skip
         return Node(
             await self._plan(),
             broker=self.broker,
@@ -214,15 +224,19 @@ class System:
             feed=self.hub,
         )
 
-    def _neighbours(self) -> Neighbours:
+    def _neighbours(self, meters: Exposition) -> Neighbours:
         node = self.node
+        own = Presence(node, self.estimators, self.clock, self.lifecycle) if isinstance(node, Node) else None
+        self.hearing = Hearing(
+            self.broker, self.clock, estimators=self.estimators, on_foretold=meters.foretold
+        )
         return Neighbours(
             nodes_of(self.broker),
             self.clock,
             name=self.name,
-            describe=partial(told_of, node, self.estimators) if isinstance(node, Node) else None,
+            describe=None if own is None else own.told,
             on_failure=self._failed,
-            on_heard=node.heard if isinstance(node, Afar) else None,
+            on_heard=node.heard if isinstance(node, Afar) else self.hearing.take,
         )
 
     async def _plan(self) -> NodePlan:
@@ -312,6 +326,5 @@ class System:
     def _restarted(self, meters: Exposition, lane: str, reason: str, facts: Mapping[str, object]) -> None:
         self.log.warning("child_restarted", lane=lane, reason=reason, **facts)
         assert isinstance(self.node, Node)
-        served = self.node.supervisors[lane].lane.specs
-        for name in served:
+        for name in self.node.supervisors[lane].lane.specs:
             meters.for_task(name).restarted(reason)

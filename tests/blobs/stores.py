@@ -43,13 +43,18 @@ def a_local(tmp_path):
     yield LocalBlobs(str(tmp_path / "blobs"))
 
 
-@contextlib.contextmanager
 def on_s3(env):
+    """Return a context with an empty store below a prefix of its own."""
+    return on_bucket(env, "s3")
+
+
+@contextlib.contextmanager
+def on_bucket(env, scheme):
     """Yield an empty store below a prefix of its own."""
     before = {name: os.environ.get(name) for name in env}
     os.environ.update(env)
     try:
-        yield open_blobs(f"s3://blobs/run-{next(_NUMBERS)}")
+        yield open_blobs(f"{scheme}://blobs/run-{next(_NUMBERS)}")
     finally:
         for name, value in before.items():
             os.environ.pop(name)

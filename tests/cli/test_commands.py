@@ -65,6 +65,8 @@ COMMANDS = [
     "queues resume echo",
     "queues drain echo",
     "workers",
+    "nodes",
+    "nodes --costs",
     "tasks",
     "size --peak 60/s --service 50ms --wait-max 200ms",
     "version",
@@ -356,6 +358,10 @@ def test_redriven_letters_are_not_redriven_twice(basin, forebay):
         ([], "because no worker serves ocr"),
         ([{"task": "other", "state": "ready"}], "because no worker serves ocr"),
         ([{"task": "ocr", "state": "crash_loop"}], "no worker of ocr is ready (they are crash_loop)"),
+        (
+            [{"task": "ocr", "state": "crash_loop"}, {"task": "ocr", "state": "parked"}],
+            "no worker of ocr is ready (they are crash_loop)",
+        ),
         ([{"task": "ocr", "state": "ready"}] * 2, "on 2 workers"),
         ([{"task": "(functions)", "state": "ready"}], "on 1 worker"),
     ],
@@ -363,6 +369,11 @@ def test_redriven_letters_are_not_redriven_twice(basin, forebay):
 def test_the_sentence_names_the_workers_state(workers, told):
     view = {"job_id": "a", "task": "ocr", "status": "PENDING", "state": "queued"}
     assert told in sentence(view, {"running": 1}, workers)
+
+
+def test_the_sentence_says_nothing_of_workers_that_a_key_is_not_told_of():
+    view = {"job_id": "a", "task": "ocr", "status": "PENDING", "state": "queued", "position": 3}
+    assert sentence(view, {"running": None}, None) == "a (ocr) waits at place 3 in line."
 
 
 def test_the_sentence_names_an_open_breaker_and_why_a_job_was_put_off():
@@ -383,6 +394,21 @@ def test_the_sentence_names_an_open_breaker_and_why_a_job_was_put_off():
         sentence(late, {}, [])
         == "a (ocr) was put off (upstream_busy: it answered 429) and will be tried again."
     )
+
+
+def test_the_sentence_names_the_breaker_inside_the_handler_that_put_a_job_off():
+    error = {"code": "breaker_open", "message": "the breaker features is open"}
+    view = {"job_id": "a", "task": "ocr", "status": "PENDING", "state": "scheduled", "error": error}
+
+    def worker(state, *tasks):
+        return {
+            "task": "(functions)",
+            "breakers": [{"breaker": "features", "state": state, "tasks": list(tasks)}],
+        }
+
+    told = sentence(view, {}, [worker("open", "ocr"), worker("closed", "ocr"), worker("open", "x")])
+    assert told.endswith("tried again; the breaker features is open in 1 of its 2 workers.")
+    assert sentence(view, {}, [worker("closed", "ocr"), {"task": "old"}]).endswith("will be tried again.")
 
 
 def test_a_job_handle_says_that_its_result_is_degraded():

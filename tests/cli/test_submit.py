@@ -47,7 +47,15 @@ def test_what_is_one_job_and_what_is_many(basin, name, text, flags, payloads):
     with open(name, "w", newline="") as file:
         file.write(text)
     assert run(["submit", "echo", f"@{name}", *flags]) == 0
-    assert [view["_payload"] for view in basin.jobs.values()] == payloads
+    taken = [view["_payload"] for view in basin.jobs.values()]
+    assert sorted(taken, key=repr) == payloads  # in any order: calls go side by side
+
+
+def test_lines_under_one_ordering_key_are_taken_in_their_order_whatever_is_refused(basin):
+    basin.refuse_lines = 2
+    given = write("in.ndjson", *map(str, range(9)))
+    assert run(["submit", "echo", given, "--ordering-key", "door", "--concurrency", "8"]) == 0
+    assert [view["_payload"] for view in basin.jobs.values()] == list(range(9))
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", '{"x": 1}\n{"y"', "{'x': 1}", "[" * 100_000, "\xff", "NaN"])

@@ -117,7 +117,7 @@ class Basin:
 
     def _do(self, method, path, query, headers, body):
         parts = path.strip("/").split("/")[1:]
-        if parts[0] in ("queues", "tasks", "workers") and query:
+        if parts[0] in ("queues", "tasks", "workers", "nodes") and query:
             return *problem(422, "invalid", detail=f"unknown query parameter: {min(query)}"), {}
         if path == "/v1/jobs" and method == "POST":
             if len(body) > self.body_max:
@@ -150,10 +150,11 @@ class Basin:
                 self.paused = parts[2] == "pause"
                 row["paused"] = self.paused
             return 200, row if len(parts) > 1 else {"items": [row], "next_cursor": None}, {}
-        if parts[0] in ("workers", "tasks"):
+        if parts[0] in ("workers", "tasks", "nodes"):
             name = {
                 "workers": {"worker": "echo/0", "task": "echo", "state": "ready"},
                 "tasks": {"task": "echo"},
+                "nodes": {"node": "n-1", "host": "n", "state": "idle", "deletion_cost": -7},
             }
             return 200, {"items": [name[parts[0]]], "next_cursor": None}, {}
         return *problem(404, "not_found"), {}

@@ -11,7 +11,7 @@ from forebay.client.holding import HOLDS_MAX, Holding, pressed
 from forebay.client.policy import Known
 from forebay.client.wire import Answer, Call, Lost
 from forebay.core.accept_ratio import TRICKLE_BURST
-from forebay.errors import InfeasibleError, NotFoundError, UnknownTaskError
+from forebay.errors import InfeasibleError, InvalidError, NotFoundError, UnknownTaskError
 from tests.client.basin import Basin
 from tests.client.test_plans import Hand, full, ok
 
@@ -64,6 +64,22 @@ def test_what_is_unlike_the_refused_is_sent():
         assert outcomes(client, 100, deadline=5.0) == [1] * 100, "another deadline"
         assert outcomes(client, 100, deadline=0.2, priority="high") == [1] * 100, "another priority"
         assert [client.predict("Other", 1) for _ in range(100)] == [1] * 100, "another task"
+
+
+@pytest.mark.parametrize(("budget", "at_once"), [("100/s", 200), ("30/m", 1), (5, 10)])
+def test_a_retry_budget_says_how_many_are_sent_in_any_case(budget, at_once):
+    with Basin() as basin, Client(basin.url, retry_budget=budget) as client:
+        basin.scripts = [REFUSED] * 400
+        found = outcomes(still(client), 300, deadline=0.2)
+        first_held = next(n for n, one in enumerate(found) if isinstance(one, HeldBackError))
+        assert at_once <= first_held
+        assert sum(isinstance(one, HeldBackError) for one in found) >= 300 - at_once - 40
+
+
+@pytest.mark.parametrize("value", ["0/s", "ten", -1])
+def test_a_retry_budget_that_is_no_rate_is_refused_in_one_sentence(value):
+    with pytest.raises(InvalidError, match="^retry_budget: "):
+        Client(retry_budget=value)
 
 
 def test_hold_back_off_sends_all():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from forebay.core.breaker import (
     CHANGES,
+    FOLLOW_S,
     PROBE_WAIT_S,
     SLICES,
     BreakerPolicy,
@@ -146,8 +147,35 @@ def test_a_change_says_why_in_words():
     assert changes[-1].reason == breaker.reason == "5 of 10 calls bad within 10 s (rate 0.5)"
 
 
+def test_what_is_told_to_be_open_opens_without_a_trip_and_probes_after_who_found_it_out():
+    breaker = CircuitBreaker(THREE_IN_FIVE)
+    change = breaker.told(OPEN, wait_s=20.0, reason="3 bad calls within 5 s", now=100.0)
+    assert (change.state, change.cause, breaker.trips) == (OPEN, Cause.TOLD_BAD, 0)
+    assert FOLLOW_S > 0
+    assert breaker.ask(now=119.0).retry_after_s == pytest.approx(1.0 + FOLLOW_S)
+    assert breaker.told(OPEN, wait_s=30.0, reason="the probe failed", now=120.0) is None
+    assert breaker.retry_after_s(now=120.0) == 30.0 + FOLLOW_S, "it was tried elsewhere meanwhile"
+    change = breaker.told(CLOSED, wait_s=0.0, reason="the probe went well", now=130.0)
+    assert (change.state, change.cause) == (CLOSED, Cause.TOLD_WELL)
+    assert isinstance(breaker.ask(now=130.0), Permit)
+    assert breaker.told(CLOSED, wait_s=0.0, reason="the probe went well", now=131.0) is None
+
+
+def test_what_is_told_is_bounded_by_the_own_limits_and_ends_a_probe_that_is_out():
+    breaker = opened()
+    probe = breaker.ask(now=31.0)
+    assert probe.probe
+    breaker.told(OPEN, wait_s=1e9, reason="the probe failed", now=32.0)
+    assert breaker.ended(probe, GOOD, now=33.0) is None
+    assert breaker.open_until == 32.0 + THREE_IN_FIVE.open_s + FOLLOW_S
+
+
 steps = st.lists(
-    st.tuples(st.floats(0.0, 20.0), st.sampled_from(["ask", "good", "bad", "ignored"]), st.integers(0, 9)),
+    st.tuples(
+        st.floats(0.0, 20.0),
+        st.sampled_from(["ask", "good", "bad", "ignored", "open", "closed"]),
+        st.integers(0, 9),
+    ),
     max_size=120,
 )
 policies = st.sampled_from(
@@ -168,7 +196,11 @@ def test_whatever_happens_one_probe_at_a_time_and_only_changes_of_the_table(poli
     for wait_s, what, which in moves:
         now += wait_s
         change = None
-        if what == "ask":
+        if what in {"open", "closed"}:
+            change = breaker.told(BreakerState(what), wait_s=float(which), reason="elsewhere", now=now)
+            if change is not None:
+                probe_until = None
+        elif what == "ask":
             permit = breaker.ask(now=now)
             if isinstance(permit, Refused):
                 assert state is not CLOSED
@@ -197,6 +229,9 @@ def test_who_waits_as_long_as_told_gets_through_once_nobody_else_calls(policy, m
     breaker, now = CircuitBreaker(policy), 0.0
     for wait_s, what, _ in moves:
         now += wait_s
+        if what in {"open", "closed"}:
+            breaker.told(BreakerState(what), wait_s=9.0, reason="elsewhere", now=now)
+            continue
         permit = breaker.ask(now=now)
         if isinstance(permit, Permit) and what != "ask":
             breaker.ended(permit, Ending(what), now=now)

@@ -1,8 +1,9 @@
 """The Dispatcher: deaths, suspects and timeouts."""
 
-from forebay.core.actions import KillReason
+from forebay.core.actions import KillReason, Outcome
 from forebay.core.batching import Trigger
 from forebay.core.lifecycle import State
+from forebay.core.replicas import Traces
 from tests.core.dispatching import BATCH, tags_of
 from tests.sim.rig import BAD, Rig, a_spec
 
@@ -68,9 +69,87 @@ def test_where_the_child_left_a_mark_only_the_item_it_ran_is_blamed():
     runs = rig.lease(count=6)
     (first,) = [run for run in runs if run.replica == 1]
     tags = tags_of([first])[0]
-    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, tag=tags[1])
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(tag=tags[1]))
     rig.poll()
     assert [(e, t.deaths) for t, (_, e) in zip(rig.ended, rig.events())] == [("failed", 1)]
+
+
+def with_two_runs(rig):
+    """Have the first of two replicas hold two runs, one item left in the first of them; that one's tag, and
+    those of the second run."""
+    rig.learn(0.002)
+    rig.give([])
+    rig.ring()
+    while rig.asked:
+        rig.lease(count=rig.asked["t"])
+    head, behind = tags_of([run for run in rig.ran if run.replica == 1])[:2]
+    answers = [Outcome(tag, b"1", None) for tag in head[:-1]]
+    rig.d.results(answers, now=rig.now, jitter=0.5)
+    rig.d.drain(now=rig.now)  # nothing else is begun
+    rig.poll()
+    rig.ended.clear()
+    return head[-1], behind
+
+
+def ends_of(rig):
+    return {rig.tags[end.job_id]: (end.event.value, end.deaths) for end in rig.ended}
+
+
+def test_what_ended_before_the_deadly_item_is_not_blamed_though_nothing_was_heard_of_it():
+    """Its result died with the child: the run at the head had ended, and another one killed it."""
+    rig = Rig(replicas=2)
+    last, (deadly, *waiting) = with_two_runs(rig)
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(tag=deadly))
+    rig.poll()
+    untouched = dict.fromkeys([last, *waiting], ("released", 0))
+    assert waiting and ends_of(rig) == untouched | {deadly: ("failed", 1)}
+
+
+def test_when_the_item_that_ran_last_has_answered_nobody_is_blamed():
+    """Killed between two items, by somebody else: what is left had not begun, though it be one item alone."""
+    rig = Rig()
+    rig.learn(0.001)
+    rig.give([])
+    rig.ring()
+    rig.lease(count=2)
+    rig.done(1)
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(tag=1))
+    rig.d.replica_ready(2)
+    rig.poll()
+    assert rig.ended[1:] == [] and tags_of(rig.ran)[-1] == [2]
+
+
+def test_a_run_behind_the_one_that_was_timed_has_not_run_too_long():
+    rig = Rig(a_spec(timeout_s=1.0), replicas=2)
+    _, (running, *_) = with_two_runs(rig)
+    rig.poll(after=1.0)
+    assert (1, KillReason.TIMEOUT) in rig.kills
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(tag=running))
+    rig.poll()
+    assert running in ends_of(rig) and set(ends_of(rig).values()) == {("released", 0)}
+
+
+def test_what_had_not_begun_when_its_deadline_killed_the_child_ends_by_it():
+    rig = Rig()
+    rig.lease(deadline_at=rig.now + 1.0)
+    rig.poll(after=1.0)
+    assert rig.kills == [(1, KillReason.DEADLINE)]
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(idle=True))
+    rig.d.replica_ready(2)
+    rig.poll()
+    assert rig.events() == [("j1", "deadline_passed")] and len(rig.ran) == 1
+
+
+def test_a_call_that_the_dead_child_never_took_in_is_not_blamed():
+    """The answer of one call made room for another, which was sent before the death was seen."""
+    rig = Rig(a_spec(concurrency=4))
+    (first,) = rig.lease()
+    rig.ring()
+    (second,) = rig.lease()
+    rig.d.replica_died(1, error=BAD, now=rig.now, jitter=0.0, traces=Traces(arrived=first.run))
+    rig.poll()
+    assert rig.events() == [("j1", "failed"), ("j2", "released")] and rig.ended[0].deaths == 1
+    assert second.run > first.run
 
 
 def test_a_replica_that_nobody_knows_may_die():

@@ -2,8 +2,9 @@
 
 import pytest
 
+from forebay.core.ahead import AHEAD_S
 from forebay.core.dispatcher import POLL_S
-from forebay.core.planning import AHEAD_S, FORESEEN_S, FRAME_MAX, LATE_S, LEASE_MAX
+from forebay.core.planning import FORESEEN_S, FRAME_MAX, LATE_S, LEASE_MAX
 from tests.core.dispatching import tags_of
 from tests.sim.rig import Rig, a_spec
 

@@ -327,6 +327,17 @@ def test_drain_hands_back_what_waits_and_what_still_arrives():
     assert rig.events() == [("j1", "released")] and rig.ran == []
 
 
+def test_in_a_drain_each_replica_goes_when_it_is_idle_and_not_before():
+    rig = Rig(replicas=2)
+    rig.lease(count=1)
+    rig.d.drain(now=rig.now)
+    rig.poll()
+    assert rig.stops == [2]
+    rig.done(1)
+    rig.poll()
+    assert rig.stops == [2, 1]
+
+
 def test_abandon_kills_what_runs_and_charges_nothing():
     rig = Rig(replicas=2)
     rig.lease(count=1)

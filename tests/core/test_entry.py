@@ -6,6 +6,7 @@ from forebay.core import entry
 from forebay.core.admission import Reason, Rejected
 from forebay.core.basin import Asked
 from forebay.core.entry import MARGIN_SHARE, NO_WORKER_S, look
+from forebay.core.feasibility import Foretold
 from forebay.core.job import Job
 from forebay.core.requests import End, Request, RequestPolicy
 from forebay.core.shedding import RETRY_MAX_S, SPREAD_SHARE
@@ -61,6 +62,58 @@ def test_a_tenth_of_the_time_is_kept_free_for_the_way_here_and_back():
     assert isinstance(rig.offer(deadline_s=1.05 * alone_s), Rejected)
     rig.d.hand.basin.rates.clear()
     assert isinstance(rig.offer(deadline_s=1.02 * alone_s / (1 - MARGIN_SHARE)), Request)
+
+
+def test_one_whose_time_is_over_when_it_is_read_is_refused_whatever_is_known():
+    """Before anything was measured, and where one would go and see: its answer would come too late."""
+    for rig in (RequestRig(), RequestRig().learn_model()):
+        now = rig.now
+        asked = Asked("t", "", 5, 1, now - 0.25, now - 0.05)
+        refused = look(rig.d.hand, asked, now=now, jitter=0.0)
+        assert refused.reason is Reason.TOO_LATE and refused.retry_after_s > 0
+        assert refused.told == "0.25 s had passed when it was read"
+
+
+def test_one_that_waited_to_be_read_has_the_rest_of_its_time_alone():
+    rig, now = a_busy_rig(), 100.0  # the next one would be done after 52 and 22 to 52 ms
+    assert rig.now == now
+    assert look(rig.d.hand, Asked("t", "", 5, 1, now, now + 0.2), now=now, jitter=0.0) is None
+    waited = Asked("t", "", 5, 1, now - 0.13, now + 0.07)
+    assert look(rig.d.hand, waited, now=now, jitter=0.0).reason is Reason.TOO_LATE
+
+
+def learn_singles(rig):
+    for _ in range(20):
+        rig.d.hand.tasks["t"].fit.observe(1, 0.022)
+    return rig
+
+
+def test_where_single_calls_alone_were_seen_a_first_batch_surely_leaves_half_its_time_and_one_more_may_wait():
+    """Nobody knows what a batch takes. Four take 88 ms at the most; while they run and tell, sixteen wait."""
+    rig = learn_singles(RequestRig())
+    first = [rig.offer() for _ in range(20)]
+    (run,) = rig.poll()
+    assert len(run.items) == 4 and 0.022 * len(run.items) <= 0.1
+    assert any(isinstance(one, Rejected) for one in first)
+    for _ in range(40):
+        rig.offer()
+    assert 16 <= len(rig.d.hand.basin.reservoirs["t"]) <= 24
+    rig.done(*(tag for tag, _ in run.items), after=0.020 + 0.002 * len(run.items))
+    assert len(rig.ran[-1].items) == 16
+
+
+def test_what_is_known_to_have_passed_on_the_way_here_is_not_kept_free_once_more():
+    rig = a_busy_rig()  # the next one would be done after 52 + 22 ms
+    rig.d.hand.basin.rates.clear()
+
+    def verdict(has_s):
+        rig.d.hand.basin.rates.clear()
+        asked = Asked("t", "", 5, 1, rig.now + has_s - 0.2, rig.now + has_s)
+        return look(rig.d.hand, asked, now=rig.now, jitter=0.0)
+
+    # A tenth of 0.2 s is kept free for the ways, half of it for each.
+    assert verdict(0.074 + 0.0101) is None
+    assert verdict(0.074 + 0.0099).reason is Reason.TOO_LATE
 
 
 def test_a_process_that_is_late_itself_promises_less():
@@ -242,3 +295,21 @@ def test_who_was_to_make_room_and_has_gone_is_looked_for_anew():
     basin.end(victim, End.GONE)
     assert isinstance(entry.admit(rig.d.hand, job, now=rig.now, jitter=0.5), Request)
     assert [ended.end for ended in basin.take_ended()] == [End.GONE]
+
+
+@pytest.mark.parametrize(
+    ("starts_s", "deadline_s", "let_in"),
+    [
+        (0.180, 0.300, False),  # once the doubt would fit, twice does not
+        (0.150, 0.300, True),
+        (0.050, 0.170, True),  # twice would leave no line, and with none the batches are small
+        (0.090, 0.170, False),  # nor does once fit
+    ],
+)
+def test_of_uneven_runs_twice_the_doubt_is_kept_free_where_a_line_fits_nevertheless(
+    starts_s, deadline_s, let_in
+):
+    asked = Asked("t", "", 5, 1, 100.0, 100.0 + deadline_s)
+    told = Foretold(starts_s, starts_s + 0.052, doubt_s=0.030)
+    late_s = entry._late_s(RequestRig().d.hand.basin, asked, told, 100.0)
+    assert (late_s <= 0) is let_in

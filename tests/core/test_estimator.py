@@ -67,6 +67,42 @@ def test_the_wait_is_what_stands_before_it_shared_by_the_replicas(position, runn
     assert middle(estimator, position=position, running=running) == pytest.approx(expected_s)
 
 
+def seen_and_heard(ready, far):
+    """Return an estimator whose own idle replicas are seen, with as many more on other nodes."""
+    dispatcher = Dispatcher([TaskSpec(name="t")])
+    estimator = Estimator(task="t")
+    estimator.crew = crew = Crew(dispatcher.hand)
+    for replica in range(ready):
+        dispatcher.replica_ready(replica)
+        crew.ready(replica, now=NOW)
+    for _ in range(20):
+        estimator.ran(items=1, took_s=0.5)
+    crew.heard("t", far)
+    return estimator
+
+
+@pytest.mark.parametrize(
+    ("ready", "far", "running", "expected_s"),
+    [
+        (1, 0, 0, 5.5),
+        (1, 1, 0, 3.0),  # two take turns
+        (1, 1, 1, 3.0),  # what runs, and is not here, is on the other one: it has half of a run to go
+        (1, 3, 0, 1.5),
+        (0, 2, 0, 3.0),  # none here
+        (0, 0, 0, 5.5),
+    ],
+)
+def test_replicas_of_other_nodes_take_their_turns_too(ready, far, running, expected_s):
+    estimator = seen_and_heard(ready, far)
+    told = middle(estimator, position=11, running=running)
+    assert told == pytest.approx(expected_s, abs=0.26)
+    assert estimator.replicas == ready + far
+    if ready + far:
+        assert estimator.capacity_per_s() == pytest.approx(2.0 * (ready + far), rel=0.01)
+    estimator.crew.heard("t", 0)
+    assert middle(estimator, position=11) == pytest.approx(5.5 / max(1, ready)), "they are gone"
+
+
 @pytest.mark.parametrize(
     ("offsets", "runs", "expected"),
     [

@@ -43,3 +43,22 @@ def test_a_slow_drift_is_followed():
     for _ in range(8):
         fit.observe(1 + _ * 2, (0.020 + 0.002 * (1 + _ * 2)) * 1.15)
     assert fit.run_s(16) == pytest.approx(0.052 * 1.15, rel=0.02)
+
+
+def test_the_first_larger_run_is_learned_from_at_once():
+    """It is far from what single items let expect, and no other service."""
+    fit = LiveFit()
+    for _ in range(60):
+        fit.observe(1, 0.022)
+    fit.observe(7, 0.034)
+    assert fit.run_s(16) == pytest.approx(0.052, rel=0.02)
+    assert fit.run_s(1) == pytest.approx(0.022, rel=0.02)
+
+
+def test_single_items_after_long_full_batches_are_no_other_service():
+    fit = learned(LiveFit())
+    for _ in range(300):
+        fit.observe(16, 0.052)
+    for items in (1, 2, 1, 3, 1):
+        fit.observe(items, 0.020 + 0.002 * items)
+        assert fit.run_s(16) == pytest.approx(0.052, rel=0.02)

@@ -3,8 +3,9 @@
 import pytest
 
 from forebay.core import planning
+from forebay.core.ahead import AHEAD_S
 from forebay.core.hand import Hand
-from forebay.core.planning import AHEAD_S, FORESEEN_S, LATE_S, LEASE_MAX, OVERRUN, RUNS_MAX
+from forebay.core.planning import FORESEEN_S, LATE_S, LEASE_MAX, OVERRUN, RUNS_MAX
 from forebay.core.replicas import Replica
 from tests.sim.rig import Rig, a_spec
 

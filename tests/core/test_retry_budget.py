@@ -19,6 +19,12 @@ def test_a_walk_through_a_budget():
     assert budget.take(now=0.0) == pytest.approx(0.1), "a clock that goes back brings nothing"
 
 
+def test_another_rate_has_twice_of_it_at_once_and_one_at_least():
+    large, small = RetryBudget(50.0), RetryBudget(0.2)
+    assert [large.take(now=0.0) for _ in range(101)] == pytest.approx([0.0] * 100 + [0.02])
+    assert [small.take(now=0.0) for _ in range(2)] == pytest.approx([0.0, 5.0])
+
+
 steps = st.lists(st.tuples(st.booleans(), st.floats(0.0, 2.0)), max_size=200)
 
 

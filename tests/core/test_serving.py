@@ -8,8 +8,9 @@ from forebay.core.admission import Reason
 from forebay.core.breaker import BreakerPolicy, CircuitBreaker
 from forebay.core.degraded import FALLBACK
 from forebay.core.guard import Guard
-from forebay.core.job import JobError
+from forebay.core.job import Job, JobError
 from forebay.core.quarantine import DeadlyInput, fingerprint_of
+from forebay.core.replicas import WAY_MAX_S, Replica
 from forebay.core.requests import Request
 from forebay.core.tenant import Held
 from tests.core.serving import MODEL, RequestRig
@@ -327,3 +328,60 @@ def test_what_a_tenant_holds_is_counted_until_each_has_ended_however_it_ends():
     answering.close(rig.d.hand)
     rig.done(*list(rig.d.hand.items), after=0.03)
     assert basin.held_by("b") == Held(0, 0)
+
+
+def ran(replica, hand, *, sent_at, began_at, busy_s, heard_at):
+    run = hand.new_run("t", replica, singles=True, alone=False)
+    run.sent_at, run.started_at, run.busy_s = sent_at, began_at, busy_s
+    replica.heard(run, heard_at)
+
+
+def test_the_way_to_a_child_is_learned_from_runs_that_did_not_wait_there():
+    replica, hand = Replica(1), RequestRig().d.hand
+    for _ in range(40):
+        ran(replica, hand, sent_at=0.0, began_at=0.0, busy_s=0.010, heard_at=0.018)
+    assert replica.way_s == pytest.approx(0.008, rel=0.01)
+    for _ in range(40):  # sent long before the one before it ended, and begun as soon as it had
+        ran(replica, hand, sent_at=0.0, began_at=0.050, busy_s=0.010, heard_at=0.060)
+    assert 0.007 <= replica.way_s <= 0.008
+
+
+def test_the_next_piece_leaves_as_much_earlier_as_the_way_takes():
+    rig = RequestRig().learn_model()
+    rig.d.hand.replicas[1].way_s = 0.010
+    for _ in range(16):
+        rig.offer()
+    rig.poll()
+    for _ in range(16):
+        rig.offer()
+    assert rig.poll(after=0.0365) == [], "5 and 10 ms before it is expected to end"
+    assert len(rig.poll(after=0.001)) == 1
+
+
+def test_a_stall_is_not_taken_for_a_long_way():
+    replica, hand = Replica(1), RequestRig().d.hand
+    ran(replica, hand, sent_at=0.0, began_at=0.0, busy_s=0.002, heard_at=5.0)
+    assert 0.0 < replica.way_s <= 0.2 * WAY_MAX_S
+
+
+@pytest.mark.parametrize(("deviation_s", "runs"), [(0.0, True), (0.012, False)])
+def test_a_batch_of_uneven_runs_is_made_of_those_who_will_rather_surely_be_in_time(deviation_s, runs):
+    rig = RequestRig().learn_model()
+    rig.ask(deadline_s=60.0)
+    tight = rig.offer(deadline_s=0.150)
+    for _ in range(20):
+        rig.offer(deadline_s=60.0)
+    rig.d.hand.tasks["t"].fit.deviation_s = deviation_s
+    rig.done(1, after=0.090)  # so that a full batch leaves 8 ms
+    assert (tight.tag is not None) is runs
+    assert len(rig.ran[1].items) == 16, "the others do not pay for it"
+
+
+def test_where_more_wait_than_can_be_done_a_batch_keeps_some_time_for_the_way_back():
+    """They have 56 ms, and sixteen take 52; of their 200 ms 6 are kept free, beside 2 to be written."""
+    rig = RequestRig().learn_model()
+    for number in range(17):
+        job = Job(f"r{number}", "t", b"1", rig.now - 0.144, rig.now, 5, 2, None, rig.now + 0.056)
+        rig.d.hand.basin.new(job)
+    rig.poll()
+    assert len(rig.ran[0].items) == 14

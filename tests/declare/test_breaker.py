@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import forebay
-from forebay.declare import breaker as module
+from forebay.declare import circuits as module
 from forebay.errors import AppError
 
 
@@ -321,6 +321,8 @@ MISTAKES = [
     (dict(name=""), "name must be a text of 1 to 100 printable characters"),
     (dict(name="a\nb"), "name must be a text"),
     (dict(calls_min=0), "calls_min must be a whole number"),
+    (dict(shared=True), "breaker: shared needs a name"),
+    (dict(name="features", shared="yes"), "shared must be"),
 ]
 
 
@@ -346,3 +348,36 @@ def test_names_without_end_are_refused(clock, monkeypatch):
         three(clock, name=f"user {number}")
     with pytest.raises(AppError, match="there are 3 names in this process already"):
         three(clock, name="user 3")
+
+
+def test_a_shared_one_follows_what_it_is_told_and_others_do_not(clock):
+    shared, own = three(clock, name="shared", shared=True), three(clock, name="own")
+    heard = []
+    module.watch(heard.append)
+    for name in ("shared", "own", "unknown"):
+        module.told(name, "open", 20.0, "3 bad calls within 5 s")
+    assert (shared.state, own.state) == ("open", "closed")
+    assert [(one.name, one.state, one.trips, one.told) for one in heard] == [("shared", "open", 0, True)]
+    module.told("shared", "closed", 0.0, "the probe went well")
+    assert (shared.state, heard[-1].state, heard[-1].told) == ("closed", "closed", True)
+    fail(shared)
+    assert (heard[-1].state, heard[-1].told, heard[-1].trips) == ("open", False, 1)
+
+
+def test_it_tells_once_for_which_task_it_was_used(clock):
+    heard = []
+    module.watch(heard.append)
+    breaker = three(clock, name="features")
+    for task in ("a", "a", "b", "a"):
+        with breaker:
+            pass
+        module.works_for(task)
+    fail(breaker, 1)
+    assert [one.tasks for one in heard] == [(), ("a",), ("a", "b")]
+    module.works_for("")
+
+
+def test_two_of_one_name_are_both_shared_or_neither(clock):
+    three(clock, name="features", shared=True)
+    with pytest.raises(AppError, match="made twice with different limits"):
+        three(clock, name="features")

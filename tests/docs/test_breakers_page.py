@@ -8,7 +8,7 @@ import pytest
 
 import forebay
 from forebay.core.breaker import BreakerPolicy
-from forebay.declare import breaker as breakers
+from forebay.declare import circuits as breakers
 from forebay.node.describe import describe_app
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -101,13 +101,23 @@ def test_the_settings_of_the_readme_are_settings(tmp_path):
 
 def test_benches_that_pages_name_answer_help():
     named = set(re.findall(r"`python (-m bench\.\w+|bench/\w+\.py)", README))
-    assert len(named) == 7
+    assert len(named) == 11
     for arguments in [name.split() for name in sorted(named)] + [["bench/sim.py"]]:
         done = subprocess.run(
             [sys.executable, *arguments, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
         assert "--json" in done.stdout
+
+
+def test_figures_of_the_readme_are_those_of_the_benches():
+    figures = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+    why, measured = (README.partition(f"## {name}\n")[2].partition("\n## ")[0] for name in ("Why", "Figures"))
+    last = measured.rpartition("|\n")[2]  # behind the table of commands
+    told = set(re.findall(r"\b\d[\d,]*(?:\.\d+)?\b", re.sub(r"`[^`]*`|\]\([^)]*\)", "", why + last)))
+    assert len(told) > 20
+    missing = [one for one in told if not re.search(rf"(?<![\d.,]){re.escape(one)}(?!\d|[.,]\d)", figures)]
+    assert not missing
 
 
 def test_the_page_on_the_examples_names_files_and_tasks_there_are():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.edge import run
-from forebay.core.sizing import findings
+from forebay.core.sizing import findings, platform
 from tests.e2e.harness import Served
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +15,12 @@ PAGE = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n\$ forebay (size .*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE)
 SHOWN = [(command, shown) for command, shown in BLOCKS if "--url" not in command]
 
-NOES = ("--replicas 1", "--queue-max 5000", "--p999 35s")  # the commands whose answer is no
+NOES = (
+    "--health-check 30s",
+    "--replicas 1",
+    "--queue-max 5000",
+    "--p999 35s",
+)  # the commands whose answer is no
 
 APP = """
 import time
@@ -57,10 +62,9 @@ def test_the_command_for_a_server_runs(tmp_path, capsys):
 
 
 def test_the_page_names_every_contradiction():
-    codes = set(
-        re.findall(r'Finding\(\s*"(\w+)"|_too_long\(has, "(\w+)"', Path(findings.__file__).read_text())
-    )
+    texts = "".join(Path(module.__file__).read_text() for module in (findings, platform))
+    codes = set(re.findall(r'Finding\(\s*"(\w+)"|_too_long\(has, "(\w+)"', texts))
     named = {first or second for first, second in codes}
-    assert len(named) >= len(findings.RULES)
+    assert len(named) >= len(findings.RULES) + len(platform.RULES)
     assert [code for code in sorted(named) if f"| `{code}` |" not in PAGE] == []
     assert [code for code in re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) if code not in named] == []

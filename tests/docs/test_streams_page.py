@@ -9,7 +9,7 @@ from forebay.core.buffer import OnFull, Reason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "streams.md").read_text(encoding="utf-8")
-FIRST, SECOND, PIPELINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+FIRST, SECOND, IN_PLACE, PIPELINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_first_example_prints_its_frames(tmp_path):
@@ -21,9 +21,11 @@ def test_the_first_example_prints_its_frames(tmp_path):
     assert done.stdout.splitlines() == [*shapes, "3 {}"]
 
 
-def test_the_second_example_holds(tmp_path):
+def test_the_examples_of_a_policy_and_of_a_place_hold():
     head = FIRST.partition("def watch")[0]
-    done = subprocess.run([sys.executable, "-c", head + SECOND], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", head + SECOND + IN_PLACE], capture_output=True, text=True, timeout=50
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -143,3 +143,81 @@ def test_requests_go_to_what_stands_in_too_and_the_answers_say_so(server):
     server.state_file.write_text("up")
     until(lambda: predict(server, "big", "b").json == "big b", WAIT_MAX_S, "the task itself answers again")
     until(lambda: predict(server, "canned", "b").json == "canned b", WAIT_MAX_S, "and this one")
+
+
+@pytest.fixture
+def sharing(tmp_path, open_for):
+    state = tmp_path / "prices"
+    state.write_text("down")
+    env = {"SHARING_STATE": str(state), "SHARING_OPEN_FOR": open_for}
+    with Served(tmp_path / "s", "sharing.py", env=env) as served:
+        served.state_file = state
+        yield served
+
+
+def inside(server, task):
+    """Return how the only breaker inside the handlers of a task stands, None before it was used."""
+    return next(iter(server.get(f"/v1/tasks/{task}").json["breakers"]), None)
+
+
+def prices_of(server):
+    return [one for worker in server.get("/v1/workers").json["items"] for one in worker["breakers"]]
+
+
+def all_are(server, state):
+    until(
+        lambda: len(seen := prices_of(server)) == 3 and {one["state"] for one in seen} == {state},
+        WAIT_MAX_S,
+        f"it is {state} in all workers",
+    )
+
+
+@pytest.mark.parametrize("open_for", ["60s"])
+def test_a_shared_breaker_that_opened_in_one_worker_is_open_in_all_also_in_who_comes_later(sharing):
+    assert inside(sharing, "price") is None
+    job = sharing.submit("price", "a")["job_id"]
+    all_are(sharing, "open")
+    runs = sharing.runs()
+    assert runs["price"] in {2, 3}, "two bad calls in one worker, and perhaps one in the other"
+    quote = sharing.submit("Quote", "a")["job_id"]
+    until(
+        lambda: (sharing.job(quote)["error"] or {}).get("code") == "breaker_open",
+        WAIT_MAX_S,
+        "it is put off by a worker that has made no call",
+    )
+    assert sharing.runs() == runs and sharing.job(quote)["attempt"] <= 1
+    seen = until(lambda: inside(sharing, "price"), WAIT_MAX_S, "it is shown")
+    assert (seen["state"], seen["workers"], seen["open"], seen["trips"]) == ("open", 2, 2, 1)
+    assert seen["shared"] and seen["since"] and 0 < seen["retry_after_s"] <= 61
+    assert seen["reason"] == "2 bad calls within 60 s"
+    labels = {"breaker": "prices", "task": "price"}
+    assert metric(sharing, "inference_task_breaker_open_workers", **labels) == 2.0
+    assert metric(sharing, "inference_task_breaker_state", **labels) == 2.0
+    assert metric(sharing, "inference_breaker_trips_total", breaker="prices") == 1.0
+
+    sharing.final(sharing.submit("leave", "a")["job_id"])
+    until(
+        lambda: (
+            any(one["restarts"] for one in sharing.get("/v1/workers").json["items"])
+            and len(prices_of(sharing)) == 3
+        ),
+        WAIT_MAX_S,
+        "another worker comes",
+    )
+    all_are(sharing, "open")
+    seen = inside(sharing, "price")
+    assert (seen["workers"], seen["open"]) == (2, 2)
+    assert not sharing.state(job, "scheduled")["cancel_requested"]
+
+
+@pytest.mark.parametrize("open_for", ["2s"])
+def test_the_first_probe_that_goes_well_closes_a_shared_breaker_in_all_workers(sharing):
+    job = sharing.submit("price", "a")["job_id"]
+    all_are(sharing, "open")
+    sharing.state_file.write_text("up")
+    before = sharing.runs()["price"]
+    assert sharing.final(job)["status"] == "COMPLETED"
+    all_are(sharing, "closed")
+    assert sharing.runs()["price"] == before + 1, "one probe"
+    assert sum(one["trips"] for one in prices_of(sharing)) == 1
+    assert (inside(sharing, "price")["state"], inside(sharing, "price")["open"]) == ("closed", 0)

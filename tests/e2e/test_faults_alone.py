@@ -36,6 +36,7 @@ def test_f017_poison_ends_alone_in_the_dead_letters_and_100_good_jobs_succeed(tm
             record = records[job_id]
             if not kind:
                 assert (record["status"], record["attempt"]) == ("COMPLETED", 1), record
+                assert runs[name] == 1, "what ended before a neighbour died is not run again"
                 continue
             assert record["status"] == "FAILED", record
             assert runs[name] == 3, (name, runs[name])
@@ -219,7 +220,7 @@ def test_f095_a_full_disk_refuses_new_work_and_the_server_goes_on_when_there_is_
                 file.write(b"x" * 65536)
         lines_before = len(server.log.splitlines())
         refusals, accepted = [], []
-        ends_at = time.monotonic() + 12.0
+        ends_at = time.monotonic() + 6.0
         while time.monotonic() < ends_at:
             answer = server.ask("POST", "/v1/jobs", {"task": "large", "payload": ["x", 1, "y" * 20_000]})
             (accepted if answer.status == 202 else refusals).append(answer)
@@ -229,7 +230,7 @@ def test_f095_a_full_disk_refuses_new_work_and_the_server_goes_on_when_there_is_
         assert server.get("/readyz").status == 503
         assert server.get("/healthz").status == 200
         lines = server.log.splitlines()[lines_before:]
-        assert len(lines) < 25, f"{len(lines)} log lines in 12 s: {lines[:5]}"
+        assert len(lines) < 13, f"{len(lines)} log lines in 6 s: {lines[:5]}"
         stone.unlink()
         done = server.final(running["job_id"])
         assert done["status"] == "COMPLETED" and server.runs()["running"] == 1

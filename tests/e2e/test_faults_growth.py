@@ -35,7 +35,7 @@ def test_f080_a_model_that_leaks_is_replaced_between_jobs_and_none_is_lost_or_do
 
 
 def test_f119_a_store_that_its_backlog_fills_refuses_and_empties_by_itself(tmp_path, small_disk):  # noqa: F811
-    env = SHORT | {"FOREBAY_RETENTION": "20s"}
+    env = SHORT | {"FOREBAY_RETENTION": "5s"}
     with Served(tmp_path, "faults.py", workers=2, env=env, data=str(small_disk / "data")) as server:
         server.ask("POST", "/v1/queues/large/pause")
         accepted, refused = [], []

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -218,3 +219,37 @@ def test_a_subject_is_erased_from_the_command_line(tmp_path):
         assert b"subject-17" not in stored and b"subject-18" in stored
         assert command("erase", "--tenant", "nobody", "--yes", url=url).stdout == "0 removed\n"
         assert served.stop() == 0
+
+
+LOOKS = (
+    "queues ls", "tasks", "jobs ls", "jobs show {job}", "jobs explain {job}", "wait echo", "crons ls",
+    "submit echo --announce 20", "size --url {url} --wait-max 1s", "dead-letters ls", "dead-letters quarantine",
+    "workers", "doctor --for 0.1s",
+)  # fmt: skip
+ADMINS_ALONE = {"workers"}
+
+
+@pytest.mark.timeout(180)
+def test_what_a_tenants_key_is_not_told_breaks_no_command_that_looks(tmp_path):
+    key = new_key()
+    (tmp_path / "keys.toml").write_text(file_of((key, "a", (Scope.SUBMIT, Scope.READ))))
+    with Served(tmp_path / "served", env={"FOREBAY_KEYS_FILE": str(tmp_path / "keys.toml")}) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        later = ("submit", "echo", "1", "--run-at", at, "--json")
+        refused = command(*later, url=url)
+        assert (
+            "an API key is required" in refused.stderr and "--api-key, or FOREBAY_API_KEY" in refused.stderr
+        )
+        job = json.loads(command(*later, url=url, key=key).stdout)["job_id"]
+        for words in LOOKS:
+            done = command(*words.format(url=url, job=job).split(), url=url, key=key)
+            assert "internal error" not in done.stderr, (words, done.stderr)
+            if words in ADMINS_ALONE:
+                assert done.returncode == 1 and "lacks the scope admin" in done.stderr
+            else:  # doctor and size may have something to say of the machine and the limits
+                assert done.returncode in ((0, 1) if words.startswith(("doctor", "size")) else (0,)), (
+                    words,
+                    done,
+                )
+                assert done.stderr == "" and ("the key is a tenant's" in done.stdout or "doctor" not in words)

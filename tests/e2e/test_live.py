@@ -1,6 +1,8 @@
 """A job seen live, against real processes that are really killed."""
 
 import asyncio
+import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -18,6 +20,14 @@ from tests.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One for those tests that leave it as it was."""
+    with Served(tmp_path_factory.mktemp("live"), "live.py", workers=1) as server:
+        yield server
+        assert server.stop() == 0
+
+
 class Gates:
     """A directory in which a file for each page says that it may be read."""
 
@@ -30,36 +40,47 @@ class Gates:
             (self.path / str(page)).touch()
 
 
-def streamed(server, path, **more):
-    """Return the events of a whole stream."""
+def streamed(server, path, heard=None, **more):
+    """Return the events of a whole stream; `heard` is called with each as it comes, and first with None."""
 
     async def read():
         async with all_closed():
             stream = await opened(server.port, path, **more)
             assert stream.status == 200, stream.status
-            await stream.rest(within_s=30.0)
+            event = None
+            with contextlib.suppress(EOFError):
+                while True:
+                    if heard is not None:
+                        heard(event)
+                    event = await stream.next(within_s=WAIT_MAX_S)
             return stream
 
     return asyncio.run(read())
 
 
 def pages_of(server, name):
-    """Return (attempt, page) of every page that was read, in order."""
-    return [(line[2], int(line[1].split(".")[1])) for line in server.ledger() if line[0] == "page"]
+    """Return (attempt, page) of every page of this name that was read, in order."""
+    read = [(*line[1].split("."), line[2]) for line in server.ledger() if line[0] == "page"]
+    return [(attempt, int(page)) for read_name, page, attempt in read if read_name == name]
 
 
-def test_a_job_of_ten_pages_whose_process_dies_at_page_six_goes_on_at_page_six(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
-        job = server.submit("pages", ["a", 10, 0.08, 6])
-        stream = streamed(server, f"/v1/jobs/{job['job_id']}/events")
-        assert stream.events[-1][2]["result"] == list(range(10))
-        assert pages_of(server, "a") == [(1, page) for page in range(6)] + [
-            (2, page) for page in range(6, 10)
-        ]
-        states = [data["state"] for kind, _, data in stream.events if kind == "status"]
-        assert "retrying" in states and states[-1] == "succeeded"
-        assert any(kind == "progress" for kind, _, _ in stream.events)
-        server.stop()
+def test_a_job_of_ten_pages_whose_process_dies_at_page_six_goes_on_at_page_six(server, tmp_path):
+    gates = Gates(tmp_path / "gates")
+    job = server.submit("pages", ["a", 10, str(gates.path), 6])
+
+    def heard(event):
+        """Let it begin when somebody looks on, and die when it is known how far it came."""
+        if event is None:
+            gates.open(range(10))
+        elif event[0] == "progress" and event[2]["message"] == "page 6":
+            gates.open(["die"])
+
+    stream = streamed(server, f"/v1/jobs/{job['job_id']}/events", heard)
+    assert stream.events[-1][2]["result"] == list(range(10))
+    assert pages_of(server, "a") == [(1, page) for page in range(6)] + [(2, page) for page in range(6, 10)]
+    states = [data["state"] for kind, _, data in stream.events if kind == "status"]
+    assert "retrying" in states and states[-1] == "succeeded"
+    assert any(kind == "progress" for kind, _, _ in stream.events)
 
 
 def test_a_job_of_ten_pages_goes_on_at_its_page_after_the_death_of_the_whole_server(tmp_path):
@@ -81,32 +102,39 @@ def test_a_job_of_ten_pages_goes_on_at_its_page_after_the_death_of_the_whole_ser
         server.stop()
 
 
-def test_words_come_one_by_one_and_anew_after_a_failure(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
-        stream = streamed(
-            server,
-            "/v1/jobs",
-            method="POST",
-            body=b'{"task":"words","payload":[6,0.1,3]}',
-            headers=("prefer: wait=1", "accept: text/event-stream"),
-        )
-        assert stream.kinds()[0] == "accepted" and stream.kinds()[-1] == "done"
-        assert stream.kinds().count("restart") == 1
-        assert stream.parts() == stream.events[-1][2]["result"] == [f"word{n}" for n in range(6)]
-        assert stream.kinds().count("partial") >= 8
-        server.stop()
+def test_words_come_one_by_one_and_anew_after_a_failure(server, tmp_path):
+    gates, seen = Gates(tmp_path / "gates"), [1, 0]  # attempt, words
+
+    def heard(event):
+        """Let the next word come when this one has."""
+        if event is not None and event[0] == "restart":
+            seen[:] = [2, 0]
+        elif event is not None and event[0] == "partial":
+            gates.open(f"{seen[0]}.{seen[1] + n}" for n in range(len(event[2]["parts"])))
+            seen[1] += len(event[2]["parts"])
+
+    stream = streamed(
+        server,
+        "/v1/jobs",
+        heard,
+        method="POST",
+        body=json.dumps({"task": "words", "payload": [6, str(gates.path), 3]}).encode(),
+        headers=("prefer: wait=1", "accept: text/event-stream"),
+    )
+    assert stream.kinds()[0] == "accepted" and stream.kinds()[-1] == "done"
+    assert stream.kinds().count("restart") == 1
+    assert stream.parts() == stream.events[-1][2]["result"] == [f"word{n}" for n in range(6)]
+    assert stream.kinds().count("partial") == 3 + 6, "each by itself"
 
 
-def test_async_and_batched_generators_are_seen_live(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
-        for task, payload, result in (
-            ("tokens", [5, 0.05], [0, 1, 2, 3, 4]),
-            ("Spell", "forebay", list("forebay")),
-        ):
-            job = server.submit(task, payload)
-            stream = streamed(server, f"/v1/jobs/{job['job_id']}/events")
-            assert stream.parts() == stream.events[-1][2]["result"] == result
-        server.stop()
+def test_async_and_batched_generators_are_seen_live(server):
+    for task, payload, result in (
+        ("tokens", [5, 0.05], [0, 1, 2, 3, 4]),
+        ("Spell", "forebay", list("forebay")),
+    ):
+        job = server.submit(task, payload)
+        stream = streamed(server, f"/v1/jobs/{job['job_id']}/events")
+        assert stream.parts() == stream.events[-1][2]["result"] == result
 
 
 def test_a_reader_goes_on_with_the_next_server_after_a_kill(tmp_path):
@@ -161,54 +189,50 @@ def test_a_client_reads_parts_through_a_restart_of_the_server(tmp_path):
         server.stop()
 
 
-def test_both_clients_see_the_life_of_a_job(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        with Client(url) as client:
-            job = client.submit("words", [4, 0.1, 2])
-            kinds = [event.kind for event in job.events()]
-            assert kinds[0] == "status" and kinds[-1] == "done" and "restart" in kinds
-            assert job.done and job.view["result"] == [f"word{n}" for n in range(4)]
-            assert list(client.stream("words", [4, 0.05, 2])) == job.view["result"]
-            with pytest.raises(JobFailedError):
-                list(client.stream("pages", ["not enough"]))
-            with pytest.raises(NotFinishedError):
-                list(client.submit("words", [9, 1.0, -1]).events(timeout="300ms"))
+def test_both_clients_see_the_life_of_a_job(server):
+    url = f"http://127.0.0.1:{server.port}"
+    with Client(url) as client:
+        job = client.submit("words", [4, 0.1, 2])
+        kinds = [event.kind for event in job.events()]
+        assert kinds[0] == "status" and kinds[-1] == "done" and "restart" in kinds
+        assert job.done and job.view["result"] == [f"word{n}" for n in range(4)]
+        assert list(client.stream("words", [4, 0.05, 2])) == job.view["result"]
+        with pytest.raises(JobFailedError):
+            list(client.stream("pages", ["not enough"]))
+        with pytest.raises(NotFinishedError):
+            list(client.submit("words", [2, 1.0, -1]).events(timeout="300ms"))
 
-        async def awaited():
-            async with AsyncClient(url) as client:
-                job = await client.submit("tokens", [3, 0.1])
-                kinds = [event.kind async for event in job.events()]
-                return kinds, [part async for part in client.stream("tokens", [3, 0.1])]
+    async def awaited():
+        async with AsyncClient(url) as client:
+            job = await client.submit("tokens", [3, 0.1])
+            kinds = [event.kind async for event in job.events()]
+            return kinds, [part async for part in client.stream("tokens", [3, 0.1])]
 
-        kinds, parts = asyncio.run(awaited())
-        assert kinds[-1] == "done" and "partial" in kinds and parts == [0, 1, 2]
-        server.stop()
+    kinds, parts = asyncio.run(awaited())
+    assert kinds[-1] == "done" and "partial" in kinds and parts == [0, 1, 2]
 
 
-def test_watch_prints_progress_and_the_end_as_they_come(tmp_path):
-    with Served(tmp_path, "live.py", workers=1) as server:
-        gates, out = Gates(tmp_path / "gates"), tmp_path / "out"
-        job = server.submit("pages", ["a", 4, str(gates.path), -1])
-        command = [sys.executable, "-m", "forebay", "jobs", "watch", job["job_id"]]
-        with out.open("wb") as told:
-            watcher = subprocess.Popen(
-                [*command, "--url", f"http://127.0.0.1:{server.port}"], stdout=told, stderr=subprocess.STDOUT
-            )
-        try:
-            until(lambda: b"running" in out.read_bytes(), WAIT_MAX_S, "it watches")
-            for page in range(3):  # one after the other: what comes fast is told together
-                gates.open([page])
-                until(lambda n=page + 1: b"page %d" % n in out.read_bytes(), WAIT_MAX_S, "it is told")
-            gates.open([3])
-            assert watcher.wait(WAIT_MAX_S) == 0, out.read_text()
-        finally:
-            watcher.kill()
-            watcher.wait()
-        lines = out.read_text().splitlines()
-        assert lines[-1].split()[:2] == ["COMPLETED", "succeeded"]
-        assert "75% page 3" in [line.split("running  ")[1] for line in lines if "page" in line]
-        server.stop()
+def test_watch_prints_progress_and_the_end_as_they_come(server, tmp_path):
+    gates, out = Gates(tmp_path / "gates"), tmp_path / "out"
+    job = server.submit("pages", ["watched", 4, str(gates.path), -1])
+    command = [sys.executable, "-m", "forebay", "jobs", "watch", job["job_id"]]
+    with out.open("wb") as told:
+        watcher = subprocess.Popen(
+            [*command, "--url", f"http://127.0.0.1:{server.port}"], stdout=told, stderr=subprocess.STDOUT
+        )
+    try:
+        until(lambda: b"running" in out.read_bytes(), WAIT_MAX_S, "it watches")
+        for page in range(3):  # one after the other: what comes fast is told together
+            gates.open([page])
+            until(lambda n=page + 1: b"page %d" % n in out.read_bytes(), WAIT_MAX_S, "it is told")
+        gates.open([3])
+        assert watcher.wait(WAIT_MAX_S) == 0, out.read_text()
+    finally:
+        watcher.kill()
+        watcher.wait()
+    lines = out.read_text().splitlines()
+    assert lines[-1].split()[:2] == ["COMPLETED", "succeeded"]
+    assert "75% page 3" in [line.split("running  ")[1] for line in lines if "page" in line]
 
 
 @pytest.mark.timed

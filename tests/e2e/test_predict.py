@@ -13,6 +13,14 @@ from tests.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One for those tests that leave it as it was; no job is ever submitted to it."""
+    with Served(tmp_path_factory.mktemp("predict"), workers=1) as server:
+        yield server
+        assert server.stop() == 0
+
+
 def predict(server, task, payload, **headers):
     headers = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
     return server.ask("POST", f"/v1/predict/{task}", json.dumps(payload).encode(), headers, timeout=60.0)
@@ -36,37 +44,35 @@ def requests_of(server, task):
     return server.get(f"/v1/queues/{task}").json["requests"]
 
 
-def test_a_request_is_answered_and_leaves_nothing_behind(tmp_path):
-    with Served(tmp_path, workers=1) as server:
-        answer = predict(server, "echo", {"a": 1})
-        assert (answer.status, answer.json) == (200, {"a": 1})
-        assert server.get("/v1/jobs").json["items"] == []
-        shown = server.get("/v1/queues/echo").json["requests"]
-        assert (shown["waiting"], shown["running"]) == (0, 0)
-        metrics = server.get("/metrics").body.decode()
-        assert 'inference_slo_good_total{task="echo"} 1.0' in metrics
-        server.stop()
+def test_a_request_is_answered_and_leaves_nothing_behind(server):
+    answer = predict(server, "echo", {"a": 1})
+    assert (answer.status, answer.json) == (200, {"a": 1})
+    assert server.get("/v1/jobs").json["items"] == []
+    shown = server.get("/v1/queues/echo").json["requests"]
+    assert (shown["waiting"], shown["running"]) == (0, 0)
+    metrics = server.get("/metrics").body.decode()
+    assert 'inference_slo_good_total{task="echo"} 1.0' in metrics
 
 
 def test_a_late_one_is_told_at_its_deadline_and_its_worker_lives_on(tmp_path):
-    with Served(tmp_path, workers=1) as server:
+    with Served(
+        tmp_path, workers=1
+    ) as server:  # of its own: a nap that was seen before is refused at the door
         pids = server.children()
-        answer = predict(server, "nap", ["a", 2.0], x_request_timeout="300ms")
+        answer = predict(server, "nap", ["a", 2.5], x_request_timeout="1s")
         assert (answer.status, answer.json["code"]) == (504, "deadline_passed")
         until(lambda: "end a" in server.ledger_path.read_text(), WAIT_MAX_S, "it ran on")
         assert server.children() == pids
         server.stop()
 
 
-def test_a_request_whose_worker_is_killed_runs_again_while_there_is_time(tmp_path):
-    with Served(tmp_path, workers=1) as server:
-        wait = beside(lambda: predict(server, "nap", ["b", 1.0], x_request_timeout="60"))
-        server.started("b")
-        os.kill(server.children()[0], signal.SIGKILL)
-        answer = wait()
-        assert answer.status == 200, answer
-        assert answer.json[:2] == ["b", 2]
-        server.stop()
+def test_a_request_whose_worker_is_killed_runs_again_while_there_is_time(server):
+    wait = beside(lambda: predict(server, "nap", ["b", 1.0], x_request_timeout="60"))
+    server.started("b")
+    os.kill(server.children()[0], signal.SIGKILL)
+    answer = wait()
+    assert answer.status == 200, answer
+    assert answer.json[:2] == ["b", 2]
 
 
 def test_a_stop_answers_what_was_let_in_and_refuses_the_rest(tmp_path):

@@ -184,9 +184,9 @@ def test_while_the_server_behind_says_that_it_is_full_nothing_is_called_and_all_
     job = server.submit("gated", 1)["job_id"]
     headers = {"Content-Type": "application/json", "X-Request-Timeout": "2"}
     answer = server.ask("POST", "/v1/predict/gated", 2, headers, timeout=40.0)
-    assert answer.json["code"] in {"deadline_passed", "cannot_meet_deadline"}, (
-        "let in or not, it is not called"
-    )
+    assert (answer.status, answer.json["code"]) == (503, "upstream_busy"), "let in or not, it is not called"
+    assert "its gate is closed: 12 (opens at 5)" in answer.json["detail"]
+    assert int(answer.headers["retry-after"]) >= 1
     assert len(model.asked()) == 1
     model.gauge(7)
     until(lambda: shown("inference_upstream_saturation") == 7.0, WAIT_MAX_S, "it looks on")

@@ -87,3 +87,9 @@ def test_a_plain_queue_answers_too_late(film):
     assert end.sent == 15 * load.frames
     assert end.late > 0 and end.p99_s > 0.3
     assert end.loss > 0.2
+
+
+def test_without_ffmpeg_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="ffmpeg is missing: apt-get install ffmpeg"):
+        camera.draw_film(tmp_path / "crowd.mp4")

@@ -6,6 +6,7 @@ from forebay.brokers.memory import MemoryBroker
 from forebay.clock import SystemClock
 from forebay.core import settle
 from forebay.core.job import Job, JobError, Query
+from forebay.core.replicas import Traces
 from forebay.core.settle import SettlePolicy
 from forebay.core.task import TaskSpec
 from forebay.node.barring import Barring
@@ -68,12 +69,12 @@ class Rig:
         self.lane.child_ready(self.children, child)
         await self.rest()
         if not child.sent:
-            self.lane.child_died(self.children, LOST, idle=True)
+            self.lane.child_died(self.children, LOST, Traces(idle=True))
             await self.rest()
             return False
         tag, lease = child.sent[0]
         self.started.append(lease.job.payload)
-        self.lane.child_died(self.children, LOST, tag)
+        self.lane.child_died(self.children, LOST, Traces(tag))
         await self.rest()
         return True
 

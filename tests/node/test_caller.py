@@ -149,6 +149,26 @@ def test_every_way_to_say_not_now_is_understood(status, body, headers, after_s, 
     assert (judgement.health, judgement.load) == (health, Ending.BAD)
 
 
+@pytest.mark.parametrize(
+    ("grpc", "status", "kind", "code"),
+    [
+        ("14", "200 OK", Kind.BUSY, "upstream_busy"),  # UNAVAILABLE
+        ("8", "500 Internal Server Error", Kind.BUSY, "upstream_busy"),  # RESOURCE_EXHAUSTED
+        ("4", "200 OK", Kind.FAILED, "upstream_failed"),  # DEADLINE_EXCEEDED
+        ("3", "200 OK", Kind.REFUSED, "upstream_refused"),  # INVALID_ARGUMENT
+        ("0", "200 OK", Kind.GOOD, ""),
+        ("99", "200 OK", Kind.GOOD, ""),  # there is no such status
+        ("x", "503 Service Unavailable", Kind.BUSY, "upstream_busy"),
+    ],
+)
+def test_a_grpc_status_that_a_proxy_sends_along_counts(grpc, status, kind, code):
+    headers = {"grpc-status": grpc, "grpc-message": "queue%20is%20full"}
+    body = b"1" if kind is Kind.GOOD else b""
+    judgement = call(says(whole(body, status=status, **headers)))[0].judgement
+    assert (judgement.kind, judgement.code) == (kind, code)
+    assert kind is Kind.GOOD or "queue is full" in judgement.message
+
+
 FAILURES = [
     ("500 Internal Server Error", b'{"detail": "boom"}', Kind.FAILED, Ending.BAD, "it answered 500: boom"),
     ("502 Bad Gateway", b"<html>bad gateway</html>", Kind.FAILED, Ending.BAD, "it answered 502"),

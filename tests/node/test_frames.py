@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from forebay.core.job import JobError
 from forebay.node import frames
 from forebay.node.frames import (
+    BreakerReport,
+    Breakers,
     Cancel,
     FrameError,
     GiveBack,
@@ -25,6 +27,7 @@ from forebay.node.frames import (
     Splitter,
     Start,
     Stop,
+    ToldBreaker,
     decode_to_child,
     decode_to_node,
     encode_frame,
@@ -36,6 +39,7 @@ TO_CHILD = [
     Cancel(1),
     GiveBack(),
     Stop(),
+    ToldBreaker("features", "open", 1.5, "3 bad calls"),
     Ping(3),
 ]
 TO_NODE = [
@@ -44,6 +48,7 @@ TO_NODE = [
     Results([ItemResult(1, b"{}"), ItemResult(2, None, JobError("c", "m", "T"), True, 2.0, True)], 0.5),
     Pass(7, 4),
     Progress([(1, 0.5, "half")]),
+    Breakers([BreakerReport("features", "open", 1, 30.0, "3 bad calls", ("a", "b"), True)]),
     Returned([1, 2]),
     Pong(3),
 ]

@@ -16,7 +16,8 @@ import uvloop
 from forebay.clock import SystemClock
 from forebay.node import replica as replica_module
 from forebay.node.death import OomCounter, name_death
-from forebay.node.frames import RunItem
+from forebay.node.frames import ItemResult, RunItem, encode_result
+from forebay.node.link import left_behind
 from forebay.node.log_tail import LINE_LENGTH_MAX, LINES_MAX, LogTail
 from forebay.node.replica import Replica
 from tests.child.harness import Watcher, in_child, items, spec_of, written
@@ -54,6 +55,36 @@ def test_a_death_is_seen_in_under_a_second_named_and_laid_on_the_right_item(tmp_
     assert words in death.message
     assert death.tag == 1
     assert death.was_ready
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 20_000])  # the largest is worth a message of its own
+def test_what_ended_before_the_deadly_item_is_heard_although_it_was_not_sent(tmp_path, size):
+    """Results wait for company; whoever kills the process takes none of them along."""
+    source = f"""
+    from forebay.child import line, sync_loop
+    line.FLUSH_S = sync_loop.FLUSH_S = 3600.0
+    @app.task()
+    def f(x):
+        if x == 3: os._exit(1)
+        return "x" * {size}
+    """
+
+    async def doing(replica, watcher):
+        replica.run(1, "f", items(0, 1, 2, 3, 4), singles=True)
+        await watcher.until(lambda: watcher.deaths)
+
+    seen = in_child(tmp_path, source, doing, "f")
+    assert seen.outputs() == ["x" * size] * 3
+    assert (seen.deaths[0].tag, seen.deaths[0].arrived) == (3, 1)
+
+
+def test_what_was_heard_is_not_heard_again_from_what_was_kept():
+    def kept(count):
+        return bytes([0x90 + count]) + b"".join(encode_result(ItemResult(tag, b"1")) for tag in range(3))
+
+    assert [one.tag for one in left_behind(kept(3), 2)] == [2]
+    assert left_behind(kept(3), 3) == left_behind(b"\x90", 0) == []
+    assert left_behind(kept(4), 0) == left_behind(kept(2), 0) == [], "user code wrote over it"
 
 
 def test_a_crash_in_c_leaves_the_python_stack_in_the_log(tmp_path):
@@ -458,11 +489,12 @@ def test_deaths_have_their_names():
     ],
 )
 def test_memory_kills_are_counted_in_both_cgroup_layouts(tmp_path, membership, counter, text):
-    (tmp_path / "cgroup").write_text(membership)
-    file = tmp_path / "fs" / counter
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(membership)
+    file = tmp_path / "sys/fs/cgroup" / counter
     file.parent.mkdir(parents=True)
     file.write_text(text.format(3))
-    oom = OomCounter(tmp_path / "fs", tmp_path / "cgroup")
+    oom = OomCounter(tmp_path)
     assert oom.new_kills() == 0
     file.write_text(text.format(5))
     assert oom.new_kills() == 2
@@ -470,4 +502,4 @@ def test_memory_kills_are_counted_in_both_cgroup_layouts(tmp_path, membership, c
 
 
 def test_a_machine_without_cgroups_counts_no_memory_kills(tmp_path):
-    assert OomCounter(tmp_path, tmp_path / "none").new_kills() == 0
+    assert OomCounter(tmp_path).new_kills() == 0

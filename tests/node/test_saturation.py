@@ -13,7 +13,7 @@ from forebay.core.saturation import SaturationPolicy, SaturationSpec
 from forebay.node.facts import NoFacts
 from forebay.node.lane import Lane
 from forebay.node.saturation import Page, value_in
-from forebay.node.supervisor import Slot
+from forebay.node.slot import Slot
 from forebay.node.upstream import Upstream
 from tests.node.hostile import chunk, chunked, says, upstream, whole
 

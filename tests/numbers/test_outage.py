@@ -113,6 +113,31 @@ def test_m42_does_not_hold_where_nobody_waits_for_a_free_call():
     assert guarded.called <= 0.2 * without.called
 
 
+class Oracle(CircuitBreaker):
+    """Knows when the outage began, and opens so many seconds later: whatever rule could say so."""
+
+    def __init__(self, after_s):
+        super().__init__(default_policy())
+        self.opens_at = BEGINS + after_s
+
+    def ask(self, *, now):
+        return None if self.opens_at <= now < BEGINS + LASTS else super().ask(now=now)
+
+    def ended(self, permit, ending, *, now, took_s):
+        return None
+
+
+@pytest.mark.parametrize(("after_s", "falls"), [(0.5, True), (0.7, False), (1.1, False), (5.0, False)])
+def test_m42_with_a_thousand_at_once_no_rule_can_hold_that_opens_later_than_six_tenths_of_a_second(
+    after_s, falls
+):
+    """One in a hundred of the minute is 0.6 s of arrivals. Those who called by then are out until their timeout, and a
+    call is slow after a second: a rule in time would have to open on calls that are not slow, at every pause."""
+    without = Outage(None, calls_max=1_000, timeout_s=5.0)
+    guarded = Outage(Oracle(after_s), calls_max=1_000, timeout_s=5.0)
+    assert (guarded.p99_s <= (1.0 - FALL) * without.p99_s) is falls
+
+
 @pytest.mark.parametrize("calls_max", [8, 64])
 def test_m42_calls_that_hang_for_half_of_the_outage_cost_that_once_and_not_twice(calls_max):
     """A call says nothing before it ends: who came while the first ones hung has waited for them, thirty seconds.

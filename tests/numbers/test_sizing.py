@@ -102,3 +102,36 @@ def test_three_attempts_have_no_use_for_four_pauses(size):
 
 def test_what_lasts_beyond_the_capacity_is_lost_however_long_the_queue():
     assert lost_share(12_000, 4_000) == pytest.approx(2 / 3)
+
+
+def codes(found):
+    return [one["code"] for one in found["findings"]]
+
+
+def test_m27_three_checks_30_s_apart_notice_a_dead_replica_too_late_and_two_10_s_apart_do_not(size):
+    code, found = size("--health-check 30s --unhealthy-after 3")
+    assert code == 1 and codes(found) == ["check_too_late"]
+    assert found["findings"][0]["change"] == "a check each 10s, unhealthy after 2"
+    assert size("--health-check 10s --unhealthy-after 2")[0] == 0
+
+
+def test_m28_a_deregistration_delay_of_30_s_cuts_runs_of_45_s(size):
+    code, found = size("--drain 30s --timeout 45s")
+    assert code == 1 and codes(found) == ["drain_under_runs"]
+    assert size("--drain 30s --timeout 30s")[0] == 0
+
+
+def test_m29_two_to_ten_replicas_and_a_cooldown_of_300_s_come_too_late_for_1200_at_once(size):
+    burst = "--peak 1200/s --per-replica 150/s --replicas 2 --queue-max 200 --cooldown 300s --start 60s"
+    code, found = size(f"{burst} --replicas-max 10")
+    assert code == 1 and codes(found) == ["scaled_too_late"]
+    assert "after 222 ms" in found["findings"][0]["evidence"]
+    steady = "--peak 280/s --per-replica 150/s --replicas 2 --queue-max 200 --cooldown 300s --start 60s"
+    assert size(f"{steady} --replicas-max 10") == (0, {**size(steady)[1]})
+
+
+def test_m34_a_cluster_of_at_most_20_does_not_do_what_needs_more(size):
+    line = "--peak 3600/s --per-replica 150/s --replicas-max 20"
+    code, found = size(line)
+    assert code == 1 and codes(found) == ["maximum_under_need"]
+    assert size(line.replace("3600", "2400"))[0] == 0

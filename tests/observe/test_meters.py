@@ -12,9 +12,10 @@ from forebay.core.job import Depth, Job, Line
 from forebay.core.lifecycle import Event
 from forebay.core.requests import End, Ended, Request
 from forebay.core.variants import Moved
+from forebay.observe.guarding import guarding
 from forebay.observe.lanes import LaneMeters
 from forebay.observe.logs import Seldom
-from forebay.observe.meters import SECONDS_BOUNDS, Histogram, Meters
+from forebay.observe.meters import BREAKERS_MAX, SECONDS_BOUNDS, Histogram, Meters
 from forebay.observe.metrics import RENDER_FRESH_S, Exposition
 from forebay.observe.together import added
 
@@ -199,3 +200,33 @@ def test_a_scrape_says_how_the_gate_of_an_upstream_stands_and_each_change_is_a_l
         ("gate_closed", {"task": "a", "value": 12.0, "reason": "12 (closes at 10)"}),
         ("gate_blind", {"task": "a", "value": None, "reason": "no value for 10 s: gone"}),
     ]
+
+
+def test_a_scrape_says_of_a_breaker_inside_handlers_how_it_stands_for_each_task_that_uses_it():
+    meters = Meters(["look_up", "Rank"])
+    lane = LaneMeters(meters, SimpleNamespace(warning=lambda *_, **__: None))
+    lane.breaker("n/(functions)/0", "features", "closed", 0, "", ["look_up"])
+    lane.breaker("n/(functions)/1", "features", "open", 1, "2 bad calls", [])
+    lane.breaker("n/(functions)/2", "features", "half_open", 0, "it may try", [])
+    lane.breaker("n/Rank/0", "features", "closed", 0, "", ["Rank"])
+    lane.breaker("n/(functions)/0", "unused", "open", 1, "", [])
+
+    def seen():
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in guarding(meters)
+            for sample in family.samples
+            if sample.name.startswith("inference_task_breaker")
+        }
+
+    state, opened = "inference_task_breaker_state", "inference_task_breaker_open_workers"
+    found = {
+        (state, "look_up", "features"): 2.0, (opened, "look_up", "features"): 1.0,
+        (state, "Rank", "features"): 0.0, (opened, "Rank", "features"): 0.0,
+    }  # fmt: skip
+    assert seen() == found
+    lane.breakers_gone("n/(functions)/1")
+    assert seen()[(state, "look_up", "features")] == 1.0
+    for number in range(2 * BREAKERS_MAX):
+        lane.breaker("n/Rank/0", f"b{number}", "closed", 0, "", [f"t{number}"])
+    assert len(seen()) <= 2 * BREAKERS_MAX and meters.bounds["BREAKERS_MAX"]

@@ -64,6 +64,9 @@ class Node:
     def workers(self):
         return self.replicas
 
+    def breakers_inside(self):
+        return self.replicas
+
     def breaker(self, task):
         return self.breakers.get(task)
 

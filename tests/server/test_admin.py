@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jsonschema_rs
 import pytest
@@ -218,6 +219,48 @@ def test_a_page_of_another_origin_may_not_turn_the_taps(verb):
     call(run)
 
 
+def test_a_place_without_a_child_is_shown_and_no_worker_is_missed_there():
+    async def run(caller):
+        place = {"worker": "w2", "task": "echo", "state": "parked", "memory_bytes": 0, "started_at": None}
+        caller.front.node.replicas = [place]
+        assert (await caller.get("/v1/workers")).json()["items"][0]["state"] == "parked"
+        assert 'worker="w2"' not in (await caller.get("/metrics")).text
+
+    call(run)
+
+
+def test_a_queue_tells_how_many_replicas_its_task_needs_and_a_paused_one_needs_none_for_what_waits():
+    async def run(caller):
+        assert (await caller.get("/v1/queues/echo")).json()["replicas_wanted"] == 0
+        for _ in range(3):
+            await caller.one()
+        assert (await caller.get("/v1/queues/echo")).json()["replicas_wanted"] == 1, "as nothing is known"
+        caller.front.estimators["echo"].ran(items=1, took_s=5.0)
+        assert (await caller.get("/v1/queues/echo")).json()["replicas_wanted"] == 2, "10 s for 15 s of work"
+        await caller.post("/v1/queues/echo/pause")
+        assert (await caller.get("/v1/queues/echo")).json()["replicas_wanted"] == 0
+        await lease(caller.front)
+
+    call(run)
+
+
+def test_nodes_are_listed_as_their_neighbours_tell_and_none_where_nobody_does():
+    async def run(caller):
+        assert (await caller.get("/v1/nodes")).json() == {"items": [], "next_cursor": None}
+        caller.front.neighbours = SimpleNamespace(
+            workers=lambda: [],
+            nodes=lambda: [
+                {"node": "n-1-a", "host": "n", "state": "idle", "replicas": 1, "ready": 1, "in_hand": 0,
+                 "idle_s": 7.5, "deletion_cost": -7, "unready": None, "started_at": 1.0}
+            ],
+        )  # fmt: skip
+        (node,) = (await caller.get("/v1/nodes")).json()["items"]
+        assert (node["host"], node["deletion_cost"]) == ("n", -7)
+        assert node["started_at"] == "1970-01-01T00:00:01.000000Z"
+
+    call(run)
+
+
 def test_workers_are_listed():
     async def run(caller):
         caller.front.node.replicas = [
@@ -273,6 +316,43 @@ def test_a_breaker_is_shown_with_its_task_and_its_queue():
             caller.front.node.breakers = {"echo": seen}
             assert (await caller.get(path)).json()["breaker"] == seen
             caller.front.node.breakers = {}
+
+    call(run)
+
+
+def test_the_breakers_inside_handlers_are_shown_with_the_tasks_that_use_them_over_all_workers():
+    def worker(lane, state, *, since, tasks=(), wait_s=0.0, name="features"):
+        inside = {
+            "breaker": name, "state": state, "trips": int(state != "closed"), "retry_after_s": wait_s,
+            "reason": f"{state} since {since:g}", "since": since, "tasks": list(tasks), "shared": True,
+        }  # fmt: skip
+        return {"worker": f"w{since:g}", "task": lane, "breakers": [inside]}
+
+    async def run(caller):
+        front = caller.front
+        front.node.replicas = [
+            worker("(functions)", "closed", since=1.0, tasks=["echo"]),
+            worker("(functions)", "open", since=2.0, tasks=["echo"], wait_s=8.0),
+            worker("Clip", "open", since=9.0, tasks=["Clip"], wait_s=5.0),
+        ]
+        front.neighbours = SimpleNamespace(
+            workers=lambda: [
+                worker("(functions)", "open", since=3.0, tasks=["echo", "gone"], wait_s=4.0),
+                {"worker": "of an older version", "task": "echo"},
+            ]
+        )
+        (seen,) = (await caller.get("/v1/tasks/echo")).json()["breakers"]
+        assert seen == {
+            "breaker": "features", "state": "open", "since": "1970-01-01T00:00:02.000000Z", "workers": 3,
+            "open": 2, "trips": 2, "retry_after_s": 0.0, "reason": "open since 2", "shared": True,
+        }  # fmt: skip
+        listed = {one["task"]: one["breakers"] for one in (await caller.get("/v1/tasks")).json()["items"]}
+        assert listed["echo"] == [seen]
+        assert [(one["workers"], one["open"], one["retry_after_s"]) for one in listed["Clip"]] == [
+            (1, 1, 5.0)
+        ]
+        first = (await caller.get("/v1/workers")).json()["items"][0]["breakers"][0]
+        assert (first["since"], first["tasks"]) == ("1970-01-01T00:00:01.000000Z", ["echo"])
 
     call(run)
 

@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from forebay.server import bulk as bulk_module
+from forebay.server import line_reader
 from forebay.server.stream import Lines
 from tests.server.doors import (
     NDJSON,
@@ -96,7 +97,8 @@ def test_tasks_may_be_mixed():
 
 
 def test_more_lines_than_the_limit_end_with_a_verdict_that_says_so(monkeypatch):
-    monkeypatch.setattr(bulk_module, "LINES_MAX", 700)
+    for module in (bulk_module, line_reader):
+        monkeypatch.setattr(module, "LINES_MAX", 700)
 
     async def run(caller):
         _, verdicts = await caller.bulk(*[GOOD] * 900)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import re
+import socket
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,24 +13,30 @@ from forebay.clock import SystemClock
 from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.degraded import FALLBACK
 from forebay.core.job import JobError
+from forebay.core.knocks import Knocks
 from forebay.core.quota import Quota
 from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
 from forebay.core.tenant import Held as Tenancy
 from forebay.core.tenant import Limits
 from forebay.ports.requests import Held
-from forebay.server import guard, hatch
+from forebay.server import guard, hatch, waits
 from tests.server.doors import CLIP, a_front, connected, exchange, serving, status_of
+from tests.server.hatches import HEALTH, HOST, NOW, TYPE, Standing, alike, eventually, read_one, watched
 
-NOW = 1_800_000_000.25
+__all__ = ("watched",)
+
 TASKS = {
     "Clip": TaskSpec(name="Clip", kind="class", input_schema=CLIP),
     "echo": TaskSpec(name="echo", deadline_s=0.2),
 }
-HOST = b"Host: localhost\r\n"
-TYPE = b"Content-Type: application/json\r\n"
-HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
 TOO_LATE = Rejected(Reason.TOO_LATE, 0.25, offer=Offer(NOW + 0.3, NOW + 0.35, deadline_needed_at=NOW + 0.4))
+
+
+@pytest.fixture(autouse=True)
+def nothing_lies_in_its_socket(monkeypatch):
+    """Answers are compared byte by byte on a clock that stands: the kernel's goes on while the machine stalls."""
+    monkeypatch.setattr(hatch, "lain_s", lambda _transport: 0.0)
 
 
 def head(*more, task=b"echo", length=1, version=b"1.1"):
@@ -40,16 +48,6 @@ def head(*more, task=b"echo", length=1, version=b"1.1"):
 
 def plain(body=b"1", *more, **told):
     return head(*more, length=len(body), **told) + body
-
-
-class Standing(SystemClock):
-    """Stands still, so that two answers can be the same; sleeps all the same."""
-
-    def now(self):
-        return NOW
-
-    def random(self):
-        return 0.5
 
 
 @dataclass
@@ -68,6 +66,7 @@ class Basin:
     jobs: list = field(default_factory=list)
     gone: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
+    knocks: Knocks = field(default_factory=Knocks)
 
     def look(self, asked):
         self.asked.append(asked)
@@ -99,27 +98,6 @@ class Basin:
         return Tenancy()
 
 
-class Watched:
-    """Counts which requests the hatch takes, or has it take none."""
-
-    def __init__(self, monkeypatch):
-        self.taken = 0
-        self.closed = False
-        begin = hatch.Hatch.begin
-
-        def watched(one, connection):
-            found = None if self.closed else begin(one, connection)
-            self.taken += found is not None
-            return found
-
-        monkeypatch.setattr(hatch.Hatch, "begin", watched)
-
-
-@pytest.fixture
-def watched(monkeypatch):
-    return Watched(monkeypatch)
-
-
 def against(test, basin=None, clock=None, **kwargs):
     """Run `test(front, basin, port, server)` against a real server that knows its host already."""
 
@@ -139,29 +117,13 @@ def against(test, basin=None, clock=None, **kwargs):
     return asyncio.run(run())
 
 
-def read_one(reader):
-    """Return one whole answer with its head."""
-
-    async def read():
-        lines = await reader.readuntil(b"\r\n\r\n")
-        length = int(re.search(rb"content-length: (\d+)", lines)[1])
-        return lines + await reader.readexactly(length)
-
-    return asyncio.wait_for(read(), 30)
-
-
-async def eventually(condition):
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 REFUSALS = {
     "deadline": {"refuses": TOO_LATE},
     "full": {"refuses": Rejected(Reason.FULL, 1.0, 10)},
     "bytes": {"refuses": Rejected(Reason.BYTES_FULL, 2.5, 1000)},
     "no worker": {"refuses": Rejected(Reason.NO_WORKER, 2.0)},
     "breaker": {"refuses": Rejected(Reason.BREAKER_OPEN, 12.0)},
+    "upstream shut": {"refuses": Rejected(Reason.UPSTREAM_BUSY, 1.5, told="its gate is closed: 12")},
     "draining lane": {"refuses": Rejected(Reason.DRAINING, 1.5)},
     "at the second look": {"refuses_offers": TOO_LATE},
 }
@@ -173,6 +135,7 @@ ENDS = {
     "late": {"end": End.LATE},
     "shed": {"end": End.SHED, "after_s": 0.5},
     "barred": {"end": End.BARRED, "after_s": 3.0},
+    "shut out": {"end": End.BARRED, "error": JobError("upstream_busy", "its gate is closed"), "after_s": 2.0},
     "lost": {"end": End.LOST, "error": JobError("worker_lost", "it died")},
     "closed": {"end": End.CLOSED},
     "failed": {"end": End.FAILED, "error": JobError("handler_failed", "boom", "ValueError")},
@@ -224,12 +187,6 @@ NOT_PLAIN = {
     "large": plain(b'"' + b"x" * 70_000 + b'"'),
     "longer than a body may be": plain(b'"' + b"x" * 200_000 + b'"'),
 }  # fmt: skip
-
-
-def alike(answer):
-    """Return an answer without what differs from one to the next: the date and the id."""
-    answer = re.sub(rb"date: [^\r]+", b"date: today", answer)
-    return re.sub(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", b"ID", answer)
 
 
 def counted(front):
@@ -561,6 +518,67 @@ def test_nothing_begins_behind_the_last_answer_of_a_connection(watched):
         answer = await asyncio.wait_for(reader.read(), 30)
         assert answer.count(b"HTTP/1.1 ") == 1 and status_of(answer) == 400
         assert not basin.jobs
+        writer.close()
+
+    against(run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody says how long it lay there")
+@pytest.mark.parametrize("more", [b"", b"Prefer: wait=1\r\n"])
+def test_a_request_is_judged_by_its_whole_wait_and_not_by_when_it_was_read(more, monkeypatch):
+    """It lay in its socket while the loop was busy; on both ways in, and on a connection that was used before."""
+    monkeypatch.setattr(hatch, "lain_s", waits.lain_s)
+
+    async def run(front, basin, port, server):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            for known in range(2):
+                sent_at = front.clock.now()
+                client.send(plain(b"1", more))
+                while front.clock.now() < sent_at + 0.15:  # the loop is busy and reads nothing
+                    pass
+                await eventually(lambda known=known: len(basin.jobs) > known)
+                job = basin.jobs[known]
+                assert front.clock.now() - sent_at >= 0.15
+                assert job.created_at < sent_at + 0.05
+                assert job.deadline_at == pytest.approx(job.created_at + 0.2)
+
+    against(run, clock=SystemClock())
+
+
+def test_a_request_that_is_read_at_once_has_all_of_its_time(monkeypatch):
+    monkeypatch.setattr(hatch, "lain_s", waits.lain_s)
+
+    async def run(front, basin, port, server):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for known in range(3):
+            sent_at = front.clock.now()
+            writer.write(plain())
+            await read_one(reader)
+            assert basin.jobs[known].created_at >= sent_at - 0.002
+        writer.close()
+
+    against(run, clock=SystemClock())
+
+
+class Heard:
+    """Stands where Knocks does."""
+
+    def __init__(self, came, spoke):
+        self.came = lambda who, *, now: came.append(who)
+        self.spoke = spoke.append
+
+
+def test_who_connects_is_known_to_the_basin_until_they_speak():
+    async def run(front, basin, port, server):
+        came, spoke = [], []
+        basin.knocks = Heard(came, spoke)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await eventually(lambda: len(came) == 1)
+        assert not spoke
+        for _ in range(2):
+            writer.write(plain())
+            await read_one(reader)
+        assert spoke == came
         writer.close()
 
     against(run)

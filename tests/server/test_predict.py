@@ -7,6 +7,7 @@ import pytest
 
 from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.job import JobError, Lease
+from forebay.core.knocks import Knocks
 from forebay.core.requests import End, Ended, Request
 from forebay.core.task import TaskSpec
 from forebay.core.tenant import Held as HeldBy
@@ -34,6 +35,7 @@ class Basin:
         self.gone = []
         self.on_end = []
         self.holds = 0
+        self.knocks = Knocks()
 
     def look(self, asked):
         self.asked.append(asked)
@@ -178,7 +180,11 @@ def test_it_is_refused_before_its_body_is_read():
 
 @pytest.mark.parametrize(
     ("reason", "status", "code"),
-    [(Reason.NO_WORKER, 503, "no_worker"), (Reason.BYTES_FULL, 429, "queue_full")],
+    [
+        (Reason.NO_WORKER, 503, "no_worker"),
+        (Reason.UPSTREAM_BUSY, 503, "upstream_busy"),
+        (Reason.BYTES_FULL, 429, "queue_full"),
+    ],
 )
 def test_each_reason_has_its_status_and_code(reason, status, code):
     async def run(caller, basin):
@@ -195,6 +201,8 @@ def test_each_reason_has_its_status_and_code(reason, status, code):
     [
         (End.LATE, None, 504, "deadline_passed"),
         (End.SHED, None, 429, "shed"),
+        (End.BARRED, None, 503, "breaker_open"),
+        (End.BARRED, JobError("upstream_busy", "its gate is closed"), 503, "upstream_busy"),
         (End.LOST, JobError("worker_lost", "it died"), 503, "worker_lost"),
         (End.CLOSED, None, 503, "draining"),
         (End.FAILED, JobError("handler_failed", "boom", "ValueError"), 500, "handler_failed"),

@@ -356,3 +356,17 @@ def test_stop_ends_long_polls_with_an_answer():
                 await asyncio.open_connection("127.0.0.1", port)
 
     asyncio.run(run())
+
+
+def test_a_server_ends_when_it_is_told_to_however_seldom_it_looks(monkeypatch):
+    monkeypatch.setattr("forebay.server.serve._TICK_S", 3600.0)
+
+    async def run():
+        async with serving(a_front()) as (port, server):
+            answer = await exchange(
+                port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+            assert status_of(answer) == 200 and b"\r\ndate: " in answer
+        assert server._task.done()
+
+    asyncio.run(run())

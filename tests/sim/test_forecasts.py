@@ -1,6 +1,7 @@
 """What jobs of simulated bursts are told comes true as often as it says; the whole of it is bench/eta.py."""
 
 import pytest
+
 from bench import eta as bench
 
 SOME = (

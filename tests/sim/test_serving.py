@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from forebay.core.admission import Reason
 from forebay.core.codel import Discipline
 from forebay.core.estimator import Crew, Estimator
+from forebay.core.replicas import Shut
 from forebay.core.requests import End
 from forebay.core.task import TaskSpec
 from forebay.sim.arrivals import poisson
@@ -52,9 +54,10 @@ def test_a_model_that_slows_twofold_and_back_is_followed(times):
     assert good_per_s(answers, 11.0, 14.0) >= 0.95 * CAPACITY
 
 
-@pytest.mark.parametrize(("way_s", "least"), [(0.0, 0.95), (0.002, 0.94)])
+@pytest.mark.parametrize(("way_s", "least"), [(0.0, 0.97), (0.002, 0.97), (0.008, 0.96)])
 def test_items_of_very_different_cost_do_not_cost_the_goodput(way_s, least):
-    """Runs differ by a quarter: what is sent a fixed time before the expected end often comes late. What is
+    """Runs differ by a quarter: what is sent a fixed time before the expected end often comes late, and who is let
+    in on the mean of them is late every second time. What is
     counted is time: how many items a second holds depends on the costs that are drawn."""
     useful_s, seeds = 0.0, (9, 10, 11)
     for seed in seeds:
@@ -67,8 +70,9 @@ def test_items_of_very_different_cost_do_not_cost_the_goodput(way_s, least):
     assert useful_s / 6.0 / len(seeds) >= least
 
 
-@pytest.mark.parametrize("way_s", [0.0, 0.0005])
+@pytest.mark.parametrize("way_s", [0.0, 0.0005, 0.002, 0.008])
 def test_three_tasks_share_one_pool(way_s):
+    """However long the way to the worker is: the next piece leaves so much earlier."""
     services = {"a": Service(each_s=0.002), "b": Service(each_s=0.01), "c": Service(each_s=0.02)}
     asked = sorted(
         Wanted(at, task, SLO_S)
@@ -78,7 +82,7 @@ def test_three_tasks_share_one_pool(way_s):
     specs = [TaskSpec(name=task) for task in services]
     answers = ServingWorld(specs, services, asked, way_s=way_s).play(until=10.0)
     useful_s = sum(services[one.wanted.task].each_s for one in answers if one.good and 2.0 <= one.at < 8.0)
-    assert useful_s / 6.0 >= 0.95
+    assert useful_s / 6.0 >= 0.97
 
 
 def test_a_tenant_that_floods_takes_nothing_from_one_that_does_not():
@@ -125,6 +129,33 @@ def test_the_overload_is_forgotten_half_a_second_after_it():
     answers = played(asked, until=14.0)
     after = [one for one in answers if one.wanted.at >= 4.5]
     assert all(one.good for one in after)
+
+
+@pytest.mark.parametrize("seed", [0, 11, 26])
+def test_a_long_overload_of_full_batches_does_not_hide_how_long_small_ones_take(seed):
+    """Fourteen seconds of nothing but full batches, then half the capacity: single items would be expected to
+    take a sixteenth of them, each would be taken for another service, and the door would shut for seconds."""
+    asked, at = [], 0.0
+    for phase, (rate, seconds) in enumerate(((30.0, 3.0), (2 * CAPACITY, 14.0), (0.5 * CAPACITY, 4.0))):
+        chance = Chance(10 * seed + phase)
+        asked += [Wanted(when, "M", SLO_S) for when in poisson(chance, rate, start=at, until=at + seconds)]
+        at += seconds
+    answers = played(asked, until=23.0)
+    after = [one for one in answers if one.wanted.at >= 17.25]
+    assert sum(not one.good for one in after) <= 0.005 * len(after)
+
+
+def test_a_burst_after_single_calls_is_answered_in_batches_from_the_second_run_on():
+    """Nothing but single items was measured. Who is read late has the rest of its time alone."""
+    asked = [Wanted(number / 30, "M", SLO_S) for number in range(60)]
+    for number in range(700):
+        read_s = 0.001 + 0.00027 * number
+        asked.append(Wanted(3.0 + read_s, "M", SLO_S - read_s))
+    world = ServingWorld([MODEL], {"M": SERVICE}, asked, way_s=0.0003)
+    burst = world.play(until=5.0)[60:]
+    assert sum(one.good for one in burst) >= 44
+    assert not [one for one in burst if one.end is End.DONE and not one.good]
+    assert [items for at, _, items, _ in world.runs if at >= 3.05][:2] == [16, 16]
 
 
 def kept_short(discipline, times):
@@ -211,3 +242,30 @@ def test_the_time_a_job_is_told_knows_of_the_requests_that_share_its_replicas(ti
     true_s = world.jobs_done[place] - looked_at
     assert told.starts_s == pytest.approx(true_s, rel=0.5)
     assert position / drain == pytest.approx(true_s, rel=0.6), "and the time to come back by the same"
+
+
+CALLS = TaskSpec(name="U", kind="upstream", concurrency=256)
+CALL = Service(each_s=0.05)
+
+
+def before_an_upstream(limits, *, rate, until):
+    asked = [Wanted(at, "U", 0.5) for at in poisson(Chance(3), rate, start=0.0, until=until)]
+    return ServingWorld([CALLS], {"U": CALL}, asked, limits=limits).play(until=until + 2.0)
+
+
+def test_goodput_follows_the_calls_at_once_that_an_upstream_allows():
+    answers = before_an_upstream(((0.0, 8, None), (5.0, 4, None), (10.0, 16, None)), rate=600.0, until=15.0)
+    for start, calls in ((2.0, 8), (7.0, 4), (12.0, 16)):
+        assert good_per_s(answers, start, start + 3.0) >= 0.95 * calls / CALL.each_s, calls
+
+
+def test_while_an_upstream_is_shut_nobody_is_called_and_nobody_hears_that_it_was_late():
+    full = Shut(4.0, 5.0, "its gate is closed")
+    looks = tuple((at, 0, full._replace(opens_at=at + 1.0)) for at in (4.0, 5.0, 6.0, 7.0))
+    answers = before_an_upstream(((0.0, 8, None), *looks, (8.0, 8, None)), rate=300.0, until=12.0)
+    shut_out = [one for one in answers if 4.0 <= one.wanted.at < 8.0]
+    reasons = {one.refused.reason for one in shut_out if one.refused is not None}
+    assert Reason.UPSTREAM_BUSY in reasons <= {Reason.UPSTREAM_BUSY, Reason.TOO_LATE}
+    assert not any(one.end is End.LATE for one in shut_out)
+    assert all(one.end in (None, End.BARRED, End.DONE) for one in shut_out)
+    assert good_per_s(answers, 9.0, 12.0) >= 0.95 * 8 / CALL.each_s, "and then it goes on"

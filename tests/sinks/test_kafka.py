@@ -29,7 +29,7 @@ def take(source, count):
     raise AssertionError("the topic ended")
 
 
-def test_what_a_sink_writes_a_source_reads(kafka):
+def test_n13_what_a_sink_writes_to_a_topic_a_source_reads(kafka):
     sink = sinks.kafka(kafka.servers, "both")
     array = numpy.arange(24, dtype="<i2").reshape(2, 3, 4)
     for seq in range(3):

@@ -98,7 +98,7 @@ def test_a_film_whose_size_changes_midway_comes_in_its_first_size(tmp_path):
 
 
 @BOTH
-def test_a_realtime_film_is_no_faster_than_it_says(make, clip):
+def test_n11_a_realtime_film_is_no_faster_than_it_says(make, clip):
     source = make(clip, realtime=30)
     started = source.clock.now()
     stamps = [one.captured_at for one in source]

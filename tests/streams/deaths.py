@@ -1,6 +1,6 @@
 """Kill a process at every line of a move in turn, and print what is wrong with the accounts after each, as JSON.
 
-Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, warm, rest, evict, get, late, release or audit.
+Run by the tests in a process of its own: `deaths.py MOVE`, MOVE being put, blank, warm, rest, evict, get, late, release or audit.
 """
 
 import contextlib
@@ -41,6 +41,18 @@ class Killer:
 
 def put(queue):
     return lambda: queue.put(FRAME)
+
+
+def blank(queue):
+    """A place that is filled where it lies, one that is given back, and one that nobody sends."""
+
+    def act():
+        with queue.blank() as place:
+            place.array[...] = 1
+        queue.blank().cancel()
+        queue.blank()
+
+    return act
 
 
 def with_freed(queue, laid_to_rest):
@@ -119,6 +131,7 @@ def bury(queue):
 
 MOVES = {
     "put": put,
+    "blank": blank,
     "warm": warm,
     "rest": rest,
     "evict": put,

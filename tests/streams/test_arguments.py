@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 from forebay.errors import ConfigError, InvalidError, NoMemoryError, UnsupportedError
+from forebay.host.memory import memory_free_b
 from forebay.streams import Backoff, FrameQueue, asked, channel, machine, seats
 from tests.streams.queues import SHAPE, frame_of, values
 
@@ -72,20 +73,23 @@ def test_bytes_max_bounds_the_memory():
 def test_the_memory_that_is_free_is_cut_by_the_cgroup(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    8000 kB\n")
-    assert machine.memory_free_b(tmp_path) == 8_192_000
+    assert memory_free_b(tmp_path) == 8_192_000
     (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
     group = tmp_path / "sys/fs/cgroup/a"
     (group / "b").mkdir(parents=True)
     (group / "b/memory.max").write_text("max\n")
     (group / "memory.max").write_text("5000000\n")
     (group / "memory.current").write_text("1000000\n")
-    assert machine.memory_free_b(tmp_path) == 4_000_000
+    assert memory_free_b(tmp_path) == 4_000_000
+    (group / "memory.current").write_text("4900000\n")
+    (group / "memory.stat").write_text("anon 900000\ninactive_file 3900000\n")
+    assert memory_free_b(tmp_path) == 4_000_000, "what was read from files, a model's weights, is no loss"
     old = tmp_path / "sys/fs/cgroup/memory/job"
     old.mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("3:memory:/job\n")
     (old / "memory.limit_in_bytes").write_text("3000000")
     (old / "memory.usage_in_bytes").write_text("3500000")
-    assert machine.memory_free_b(tmp_path) == 0
+    assert memory_free_b(tmp_path) == 0
 
 
 def refuse(*_):

@@ -26,7 +26,7 @@ def run(script, *arguments, wait_max_s):
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("move", ["put", "warm", "rest", "evict", "get", "late", "release", "audit"])
+@pytest.mark.parametrize("move", ["put", "blank", "warm", "rest", "evict", "get", "late", "release", "audit"])
 def test_a_death_at_any_line_of_a_move_loses_no_slot_and_no_count(move):
     said = run("deaths.py", move, wait_max_s=180)
     assert said["found"] == []

@@ -181,7 +181,7 @@ class Arrives:
 def test_a_frame_that_comes_during_the_look_is_had_without_sleeping(make, monkeypatch):
     q = make()
     q._eager = looking = Arrives(q, lost=False)
-    monkeypatch.setattr(queue_module, "_wait", lambda *_: pytest.fail("it slept"))
+    monkeypatch.setattr(queue_module, "wait_any", lambda *_: pytest.fail("it slept"))
     with q.get(timeout=10) as frame:
         assert frame.array.flat[0] == 7
     assert (looking.looks, looking.paid_off) == (1, 1)
@@ -196,7 +196,7 @@ def test_a_reader_whose_frame_another_took_sleeps_and_its_look_did_not_pay(make,
         q.put(frame_of(8))
         return True
 
-    monkeypatch.setattr(queue_module, "_wait", wait)
+    monkeypatch.setattr(queue_module, "wait_any", wait)
     with q.get(timeout=10) as frame:
         assert frame.array.flat[0] == 8
     assert (looking.looks, looking.paid_off) == (1, 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay.child.handler import Call, Handler, Raised
 from forebay.child.line import FLUSH_S, Line, Work
+from forebay.declare.circuits import works_for
 from forebay.node.frames import RunItem
 
 
@@ -72,6 +73,7 @@ class AsyncLoop:
         """Run plain calls and say how long they took: what the node would measure in its place is its own
         round trip, and on a busy machine it would believe that the handler is slow and send one at a time."""
         line = self._line
+        works_for(handler.name)
         line.flush()  # the time told with results is of these alone
         began = flushed = perf_counter()
         while taken := _take_one(work):
@@ -80,7 +82,7 @@ class AsyncLoop:
             line.busy_s += now - began  # before the result: the reader may flush at any moment
             line.add(result)
             began = now
-            if now - flushed > FLUSH_S:
+            if now - flushed > FLUSH_S or line.crowded:
                 flushed = now
                 line.flush()
         line.flush()
@@ -105,9 +107,11 @@ class AsyncLoop:
         self._pump()
 
     async def _one(self, handler: Handler, item: RunItem) -> None:
+        works_for(handler.name)
         self._line.add(await handler.run_one_async(item))
 
     async def _batch(self, handler: Handler, run: int, items: list[RunItem]) -> None:
+        works_for(handler.name)
         for call in handler.batch_calls(items, self._line.add, lambda size: self._line.passes(run, size)):
             try:
                 call.answer = await self._answer(handler, call)

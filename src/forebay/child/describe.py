@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 
 import msgspec
 
@@ -45,13 +46,22 @@ def _spec(task: Task) -> TaskSpec:
         make_decoder(task.signature.input_type)
         schema = input_schema(task.signature)
     except Exception as error:
-        raise LoadError(f"task {name}: its input cannot be described: {safe_text(error)}") from None
+        raise LoadError(f"task {name}: its input cannot be described: {_why(error)}") from None
     try:
         output = output_schema(task.signature)
     except Exception as error:
-        raise LoadError(f"task {name}: its output cannot be described: {safe_text(error)}") from None
+        raise LoadError(f"task {name}: its output cannot be described: {_why(error)}") from None
     canned = task.spec.canned
     unfit = make_output_check(task.signature.output_type)
     if canned is not None and unfit is not None and (why := unfit(json.loads(canned), canned)):
         raise LoadError(f"task {name}: fallback does not fit what it returns: {why}")
     return dataclasses.replace(task.spec, input_schema=schema, output_schema=output)
+
+
+def _why(error: Exception) -> str:
+    """Return why a type has no schema. msgspec's own words go on to hooks that nobody here can set."""
+    text = safe_text(error)
+    named = re.search(r"<class '[^']+'> is not supported|Type unsupported: .+", text)
+    if named is None:
+        return text
+    return f"{named[0].strip()}; take JSON types, a dataclass, TypedDict, msgspec.Struct or pydantic model"

@@ -11,11 +11,15 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol
 
 from forebay.child import guard
+from forebay.child.kept import Kept
 from forebay.node.frames import (
+    PAGE_BYTES,
+    BreakerReport,
     Breakers,
     Cancel,
     Checkpoints,
@@ -33,6 +37,7 @@ from forebay.node.frames import (
     Splitter,
     Start,
     Stop,
+    ToldBreaker,
     ToNode,
     decode_to_child,
     encode_frame,
@@ -98,14 +103,21 @@ class Line:
         self.departures = 0  # written by the main thread only
         self.active = 0  # coroutines of an async child
         self._done: list[ItemResult] = []
+        self.crowded = False  # one of them is not kept: they should leave before the next call
+        self._kept = Kept(memoryview(bytearray(PAGE_BYTES)))  # the same, for the node to find
         self._progress: dict[int, tuple[float, str]] = {}
         self._checkpoints: dict[int, bytes] = {}
         self._checkpoints_at = 0.0  # when some were last sent
         self._parts: list[tuple[int, int, bytes]] = []
         self._parts_b = 0
         self._parts_at = 0.0
-        self._breakers: deque[tuple[str, str, int, float, str]] = deque(maxlen=BREAKERS_MAX)
+        self._breakers: deque[BreakerReport] = deque(maxlen=BREAKERS_MAX)
+        self.on_told: Callable[[str, str, float, str], None] | None = None  # breakers of other processes
         self.busy_s = 0.0
+
+    def share(self, page: memoryview) -> None:
+        """From now on keep what waits in this page, which the node shares. Before the first run comes."""
+        self._kept = Kept(page)
 
     # Any thread.
 
@@ -117,7 +129,10 @@ class Line:
 
     def add(self, result: ItemResult) -> None:
         """Keep a result for the next flush."""
-        self._done.append(result)
+        with self._lock:
+            self._done.append(result)
+            if not self._kept.add(result):
+                self.crowded = True
 
     def flush(self) -> None:
         """Send what is kept, in one message."""
@@ -132,6 +147,8 @@ class Line:
             del self._done[:count]
             busy_s, self.busy_s = self.busy_s, 0.0
             self._socket.sendall(encode_frame(Results(items, busy_s)))
+            self._kept.sent(count)
+            self.crowded = False
 
     def passes(self, run: int, size: int) -> None:
         """Say that another call for `size` items of a run begins; what is settled goes out first, as that
@@ -143,7 +160,7 @@ class Line:
         """Keep the newest progress of an item for the reader to send."""
         self._progress[tag] = (share, message)
 
-    def breaker(self, report: tuple[str, str, int, float, str]) -> None:
+    def breaker(self, report: BreakerReport) -> None:
         """Keep a change of a breaker for the reader to send."""
         self._breakers.append(report)
 
@@ -233,6 +250,7 @@ class Line:
         match message:
             case Run():
                 self.arrivals += 1
+                self._kept.arrived(message.run)
                 self.works.append(Work(message))
                 self._wake()
             case Ping(number=number):
@@ -241,6 +259,9 @@ class Line:
                 self._cancel(tag)
             case GiveBack():
                 self._give_back()
+            case ToldBreaker(name=name, state=state, wait_s=wait_s, reason=reason):
+                if self.on_told is not None:
+                    self.on_told(name, state, wait_s, reason)
             case Stop():
                 self._give_back()
                 self.stopping = True

@@ -46,7 +46,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 def _import_file(path: str) -> ModuleType:
     full = os.path.abspath(path)
     if not os.path.isfile(full):
-        raise LoadError(f"{path}: there is no such file")
+        raise LoadError(_no_file(path))
     name = os.path.splitext(os.path.basename(full))[0]
     if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
         name = "forebay_app"
@@ -64,7 +64,16 @@ def _import_file(path: str) -> ModuleType:
     return module
 
 
+def _no_file(path: str) -> str:
+    if os.path.isdir(path):
+        return f"{path}: it is a directory; name the file in it that has the App"
+    hint = f" (is it {path}.py?)" if os.path.isfile(f"{path}.py") else ""
+    return f"{path}: there is no such file{hint}"
+
+
 def _import_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise LoadError(_no_file(name))
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)

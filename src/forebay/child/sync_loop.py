@@ -6,6 +6,7 @@ from typing import Final
 
 from forebay.child.handler import Handler, Raised
 from forebay.child.line import Line, Work
+from forebay.declare.circuits import works_for
 from forebay.node.frames import MARK_COMPANY, MARK_NOTHING, RunItem
 
 FLUSH_S: Final = 0.005
@@ -50,6 +51,7 @@ class SyncLoop:
 
     def _run(self, work: Work) -> None:
         handler = self._handlers[work.task].at(work.level)
+        works_for(work.task)
         if handler.batched and not work.singles:
             self._run_batch(handler, work.run, work.take_all())
         else:
@@ -71,7 +73,7 @@ class SyncLoop:
             now = perf_counter()
             line.busy_s += now - began
             began = now
-            if now - flushed > FLUSH_S:
+            if now - flushed > FLUSH_S or line.crowded:
                 flushed = now
                 line.flush()
         mark[0] = MARK_NOTHING

@@ -18,9 +18,18 @@ from forebay.child.loading import LoadError, load_app, place_of
 from forebay.child.sync_loop import SyncLoop
 from forebay.child.texts import TraceLog, clean, safe_text, type_name
 from forebay.declare import App, Context, Device, Task
-from forebay.declare.breaker import watch
+from forebay.declare.circuits import Report, told, watch, works_for
 from forebay.declare.variants import Way
-from forebay.node.frames import MARK_COMPANY, LoadFailed, Ready, RunItem, Start
+from forebay.node.frames import (
+    MARK_COMPANY,
+    PAGE_BYTES,
+    PAGE_MARK,
+    BreakerReport,
+    LoadFailed,
+    Ready,
+    RunItem,
+    Start,
+)
 
 EXIT_LOAD_FAILED = 70  # the reason was sent before
 
@@ -31,26 +40,33 @@ def serve_on(fd: int, mark_fd: int) -> None:
     line = connect(fd)
     line.start_reader()
     start = line.starts.get()
-    mark = memoryview(mmap.mmap(mark_fd, mmap.PAGESIZE)).cast("Q")
+    page = memoryview(mmap.mmap(mark_fd, PAGE_BYTES))
+    line.share(page)
+    mark = page.cast("Q")
     began = time.perf_counter()
     try:
         app = load_app(start.app)
     except LoadError as error:
         _give_up(line, LoadFailed("import_failed", str(error), where=error.where))
     imported = time.perf_counter()
-    for report in watch(line.breaker):
-        line.breaker(report)
+    line.on_told = told
+    for report in watch(partial(_breaker_changed, line)):
+        _breaker_changed(line, report)
     handlers = _load_all(line, start, app)
     # What was loaded stays: the collector need not walk through it again and again.
     gc.freeze()
     _run(line, handlers, mark, Ready(imported - began, time.perf_counter() - imported))
 
 
+def _breaker_changed(line: Line, report: Report) -> None:
+    line.breaker(BreakerReport(*report))
+
+
 def _run(line: Line, handlers: dict[str, Handler], mark: memoryview, ready: Ready) -> None:
     if any(handler.is_async for handler in handlers.values()):
         from forebay.child.async_loop import AsyncLoop
 
-        mark[0] = MARK_COMPANY  # calls overlap: whenever it dies, any of them may be to blame
+        mark[PAGE_MARK] = MARK_COMPANY  # calls overlap: whenever it dies, any of them may be to blame
         loop: AsyncLoop | SyncLoop = AsyncLoop(line, handlers)
     else:
         loop = SyncLoop(line, handlers, mark)
@@ -75,6 +91,7 @@ def _load_all(line: Line, start: Start, app: App) -> dict[str, Handler]:
             blobs=blobs,
         )
         called = name
+        works_for(name, alone=len(names) == 1)
         try:
             call = _load(task, start)
             variants: list[Handler] = []

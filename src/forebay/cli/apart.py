@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.options import Json
+from forebay.cli.options import JsonLines
 
 Text = str | None
 Target = Annotated[str, typer.Argument(metavar="FILE_OR_MODULE[:app]", help="Where the App is.")]
@@ -13,6 +13,9 @@ Broker = Annotated[
 ]
 Data = Annotated[
     Text, typer.Option(metavar="DIR", help="Directory of what this process keeps alone. [.forebay]")
+]
+Store = Annotated[
+    Text, typer.Option(metavar="URL", help="What keeps the jobs behind a broker that only delivers.")
 ]
 Grace = Annotated[
     Text, typer.Option(metavar="TIME", help="What is under way gets so long when it stops. [30s]")
@@ -23,6 +26,7 @@ Level = Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning
 def api(
     target: Target,
     broker: Broker = None,
+    store: Store = None,
     host: Annotated[Text, typer.Option(metavar="ADDRESS", help="Address to listen on. [127.0.0.1]")] = None,
     port: Annotated[
         Text, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one. [8080]")
@@ -34,7 +38,7 @@ def api(
     ] = None,
     grace: Grace = None,
     log_level: Level = None,
-    json_: Json = False,
+    json_: JsonLines = False,
 ) -> int:
     """Take and answer jobs; nothing runs here: `forebay work` does that, on as many machines as needed."""
     from forebay.config import load_settings
@@ -43,6 +47,7 @@ def api(
     settings = load_settings(
         {
             "broker": broker,
+            "store": store,
             "host": host,
             "port": port,
             "data": data,
@@ -61,6 +66,7 @@ def api(
 def work(
     target: Target,
     broker: Broker = None,
+    store: Store = None,
     workers: Annotated[
         Text,
         typer.Option(
@@ -75,7 +81,7 @@ def work(
     data: Data = None,
     grace: Grace = None,
     log_level: Level = None,
-    json_: Json = False,
+    json_: JsonLines = False,
 ) -> int:
     """Run the jobs that `forebay api` takes. Any number share a queue; what one held that died, others do."""
     from forebay.config import load_settings
@@ -84,6 +90,7 @@ def work(
     settings = load_settings(
         {
             "broker": broker,
+            "store": store,
             "workers": workers,
             "host": host,
             "port": port,

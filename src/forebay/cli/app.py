@@ -12,6 +12,7 @@ from forebay.cli import (
     conform,
     crons,
     dead_letters,
+    doctor,
     erase,
     jobs,
     keys,
@@ -21,13 +22,14 @@ from forebay.cli import (
     size,
     stream,
     submit,
+    verify,
     wait,
 )
 from forebay.cli.help import write_help
 from forebay.cli.options import Json
 from forebay.cli.show import print_json, say
 
-RUN, WORK, LOOK, PLAN = "Serve", "Send work", "Look and steer", "Plan"
+RUN, WORK, LOOK, PLAN = GROUPS = ("Serve", "Send work", "Look and steer", "Plan")
 
 
 class _Plain:
@@ -56,7 +58,12 @@ class _Once:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help into `formatter`."""
-        write_help(self, ctx, formatter)
+        write_help(self, ctx, formatter, GROUPS)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line. Newer releases of typer put what is required into braces."""
+        pieces = cast("list[str]", super().collect_usage_pieces(ctx))  # type: ignore[misc]
+        return [piece.removeprefix("{").removesuffix("}") if piece[:1] == "{" else piece for piece in pieces]
 
     def make_parser(self, ctx: Any) -> Any:
         parser: Any = super().make_parser(ctx)  # type: ignore[misc]
@@ -85,8 +92,10 @@ class Group(_Once, TyperGroup):
     """A typer group with options at most once."""
 
 
-def _group(help_text: str) -> typer.Typer:
-    return typer.Typer(cls=Group, help=help_text, no_args_is_help=True, add_completion=False)
+def _group(help_text: str | None) -> typer.Typer:
+    """Return a group; without a text of its own its callback's is shown."""
+    said: dict[str, Any] = {} if help_text is None else {"help": help_text}
+    return typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, **said)
 
 
 def version(json_: Json = False) -> None:
@@ -117,7 +126,7 @@ def _root(
 
 
 def _build() -> typer.Typer:
-    root = _group("")
+    root = _group(None)
     root.callback()(_root)
     root.command("serve", cls=Command, rich_help_panel=RUN)(serve.serve)
     root.command("api", cls=Command, rich_help_panel=RUN)(apart.api)
@@ -146,7 +155,10 @@ def _build() -> typer.Typer:
         root.add_typer(group, name=name, rich_help_panel=panel)
     root.command("erase", cls=Command, rich_help_panel=LOOK)(erase.erase)
     root.command("workers", cls=Command, rich_help_panel=LOOK)(queues.workers)
+    root.command("nodes", cls=Command, rich_help_panel=LOOK)(queues.nodes)
     root.command("tasks", cls=Command, rich_help_panel=LOOK)(queues.tasks)
+    root.command("doctor", cls=Command, rich_help_panel=LOOK)(doctor.doctor)
+    root.command("verify", cls=Command, rich_help_panel=PLAN)(verify.verify)
     root.command("size", cls=Command, rich_help_panel=PLAN)(size.size)
     root.command("version", cls=Command, rich_help_panel=LOOK)(version)
     return root

@@ -82,8 +82,13 @@ def rm(
     json_: Json = False,
 ) -> None:
     """Erase a blob for good."""
+    from forebay.errors import InvalidError
+
     with connect(url, api_key) as client:
-        view = client.erase_blob(blob, force=force)
+        try:
+            view = client.erase_blob(blob, force=force)
+        except InvalidError as error:
+            raise Stop(str(error), 2) from None
     if json_:
         print_json(view)
     else:

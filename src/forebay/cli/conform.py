@@ -10,6 +10,7 @@ import typer
 from forebay.cli.options import Json
 from forebay.cli.show import Stop, clean, complain, print_json, say
 from forebay.errors import ConfigError, ForebayError
+from forebay.values import of_system
 
 if TYPE_CHECKING:
     from forebay.conformance import Check, Report
@@ -29,19 +30,29 @@ def conform(
         str | None,
         typer.Option(metavar="MODULE:FACTORY", help="An engine of yours: what makes a Subject of the URL."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="What keeps the jobs behind a URL that only delivers. [FOREBAY_STORE]"
+        ),
+    ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only the checks whose name holds this.")
     ] = None,
     json_: Json = False,
 ) -> int:
     """Run the contract of an engine against the one at a URL, in a place of its own that is removed again."""
+    from forebay.config import load_settings
     from forebay.conformance import CHECKS
+    from forebay.deliveries import DELIVERIES
     from forebay.engines import subject_for
 
     checks = [check for check in CHECKS if only is None or only in check.name]
     if not checks:
         raise Stop(f"--only {only!r}: no check of that name", 2)
-    subject = subject_for(url, engine)
+    if store is None and url.partition(":")[0] in DELIVERIES:
+        store = load_settings().store
+    subject = subject_for(url, engine, store=store)
     try:
         capabilities, report = asyncio.run(_run(subject, checks, aloud=not json_))
     except asyncio.CancelledError:
@@ -96,6 +107,8 @@ async def _reached(subject: "Subject") -> "Capabilities":
         raise
     except ForebayError as error:
         raise Stop(str(error), CANNOT_REACH) from None
+    except OSError as error:
+        raise Stop(of_system(error), CANNOT_REACH) from None
     capabilities = broker.capabilities
     await broker.close()
     return capabilities

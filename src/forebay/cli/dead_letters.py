@@ -263,6 +263,7 @@ def _each(
 
 
 def _row(row: View) -> list[object]:
+    from forebay.client.faults import said_of
     from forebay.client.wire import object_of
 
     error = object_of(row.get("error")) or {}
@@ -271,7 +272,7 @@ def _row(row: View) -> list[object]:
         row.get("task"),
         row.get("attempt"),
         error.get("code") or row.get("cause"),
-        clean(error.get("message", ""), 50),
+        clean(said_of(error), 50),
     ]
 
 

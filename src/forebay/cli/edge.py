@@ -10,10 +10,11 @@ from typing import Any
 import typer
 
 from forebay.cli.show import Stop, complain
-from forebay.errors import AppError, ConfigError, ForebayError, UnreachableError
+from forebay.errors import AppError, ConfigError, ForebayError, UnauthorizedError, UnreachableError
+from forebay.values import of_system
 
 GOOD, NO, USAGE, AWAY, INTERRUPTED = 0, 1, 2, 3, 130
-_CANNOT_START = ("app", "store_locked", "store_version", "store_broken", "store_unavailable", "store_full")
+_CANNOT_START = ("store_locked", "store_version", "store_broken")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         code = NO  # whoever read our output has gone: nothing to say and nobody to say it to
         _silence()
     except OSError as error:
-        code, problem = NO, {"code": "os", "message": f"{error.strerror or error}{_of(error)}"}
+        code, problem = NO, {"code": "os", "message": of_system(error)}
     except Exception as error:  # a bug of ours: still one line
         message = f"internal error: {type(error).__name__}: {error} (please report it)"
         code, problem = NO, {"code": "internal", "message": message}
@@ -76,24 +77,23 @@ def _invoke(argv: list[str]) -> int:
 
 
 def _code_of(error: ForebayError) -> int:
-    if isinstance(error, UnreachableError | AppError) or error.code in _CANNOT_START[1:4]:
+    if isinstance(error, UnreachableError) or error.code in _CANNOT_START:
         return AWAY
-    return USAGE if isinstance(error, ConfigError) else NO
+    return USAGE if isinstance(error, ConfigError | AppError) else NO
 
 
 def _told(error: ForebayError) -> str:
     text = str(error)
-    if error.errors:
-        text += " (" + "; ".join(f"{path}: {rule}" if path else rule for path, rule in error.errors[:5]) + ")"
+    more = [(path, rule) for path, rule in error.errors[:5] if rule not in text]  # often the text is the one
+    if more:
+        text += " (" + "; ".join(f"{path}: {rule}" if path else rule for path, rule in more) + ")"
+    if error.code == UnauthorizedError.code:
+        text += " (--api-key, or FOREBAY_API_KEY)"
     if error.limit is not None and str(error.limit) not in text:
         text += f" (limit {error.limit})"
     if error.retry_after_s is not None:
         text += f" (come back in {error.retry_after_s:g} s)"
     return text
-
-
-def _of(error: OSError) -> str:
-    return f": {error.filename}" if error.filename is not None else ""
 
 
 def _steady_streams() -> None:

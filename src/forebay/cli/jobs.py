@@ -1,5 +1,6 @@
 """`forebay jobs`: list, show, watch, cancel, amend, explain."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -21,8 +22,9 @@ from forebay.cli.options import (
 )
 from forebay.cli.show import Stop, about, clean, complain, estimate, facts, print_json, readable, say, table
 from forebay.cli.watch import ENDED, changes
+from forebay.client.faults import said_of
 from forebay.client.wire import object_of, objects_of
-from forebay.errors import ForebayError, UnreachableError
+from forebay.errors import ForbiddenError, ForebayError, UnreachableError
 
 View = dict[str, Any]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID")]
@@ -160,10 +162,11 @@ def explain(job_id: JobId, url: Url = None, api_key: ApiKey = None, json_: Json 
     with connect(url, api_key) as client:
         view = client.get(job_id).view
         queue: View = {}
-        workers: list[View] = []
+        workers: list[View] | None = None
         if view.get("status") not in ENDED:
             queue = client.queue(str(view.get("task", "")))
-            workers = client.workers()
+            with contextlib.suppress(ForbiddenError):  # a tenant's key: the sentence has no workers
+                workers = client.workers()
     text = sentence(view, queue, workers)
     if json_:
         print_json({"job_id": job_id, "status": view.get("status"), "explanation": text})
@@ -223,7 +226,7 @@ def progress_of(progress: object) -> str:
 def error_of(error: object) -> str | None:
     """Return the error of a job on one line, None when there is none."""
     known = object_of(error)
-    return None if known is None else f"{known.get('code')}: {known.get('message')}"
+    return None if known is None else f"{known.get('code')}: {said_of(known) or known.get('message')}"
 
 
 def _event(event: View) -> str:

@@ -19,7 +19,9 @@ from forebay.client.arguments import one
 from forebay.client.bulk import Line
 from forebay.client.carry import Carrier, Progress
 from forebay.client.encode import Options, Raw, submission
+from forebay.client.faults import JobFailedError, said_of
 from forebay.client.records import Mapped
+from forebay.client.wire import object_of
 from forebay.errors import ForebayError, InvalidError
 
 AHEAD_MAX = 512  # lines read before they are wanted
@@ -132,6 +134,7 @@ class Many:
                 wait=self._wait,
                 progress=self._note,
                 task=self._task,
+                ordered=self._options.ordering_key is not None,
             )
             reader = Reader(self._found.many)
 
@@ -172,7 +175,7 @@ class Many:
         elif item.error is not None:
             record["status"] = "REFUSED" if item.job_id is None else "UNKNOWN"
         if item.error is not None:
-            told = getattr(item.error, "message", None) or str(item.error)
+            told = _told_of(item.error)
             record["error"] = {"code": item.error.code, "message": told}
             self._complain(item, told)
         elif self._wait:
@@ -242,6 +245,13 @@ class Many:
             )
         else:
             say(f"{self._told()} in {took_s:.1f} s")
+
+
+def _told_of(error: ForebayError) -> str:
+    """Return why an item has no result, without the id that stands beside it."""
+    if isinstance(error, JobFailedError):
+        return said_of(object_of(error.view.get("error")) or {}) or error.message
+    return getattr(error, "message", None) or str(error)
 
 
 def _shown(record: dict[str, Any]) -> str:

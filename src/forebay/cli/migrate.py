@@ -1,4 +1,4 @@
-"""`forebay migrate`: all jobs of the embedded store to PostgreSQL."""
+"""`forebay migrate`: all jobs of one engine to another."""
 
 import asyncio
 import sys
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forebay.cli.options import Json
-from forebay.cli.show import Stop, complain, facts, print_json
+from forebay.cli.show import Stop, complain, facts, print_json, say
 from forebay.errors import ConfigError, ForebayError
+from forebay.values import of_system
 
 if TYPE_CHECKING:
     from forebay.moving import Moved
@@ -18,32 +19,59 @@ CANNOT_REACH = 3
 
 def migrate(
     source: Annotated[
-        str, typer.Option("--from", metavar="sqlite:DIRECTORY", help="The store that is left.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="The store that is left: sqlite:DIRECTORY, postgresql://… or redis://….",
+        ),
     ] = "sqlite:",
     target: Annotated[
         str | None,
-        typer.Option("--to", metavar="URL", help="postgresql://…, with an empty schema. [FOREBAY_BROKER]"),
+        typer.Option("--to", metavar="URL", help="postgresql://… or redis://…, empty. [FOREBAY_BROKER]"),
+    ] = None,
+    blobs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Copy the blobs of a directory there: another one, s3://…, gs://…, az://…. They stay, else.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and write nothing.")] = False,
+    taken_back: Annotated[
+        bool,
+        typer.Option(
+            "--give-up", help="Let a store be served again that a move which has not ended took away."
+        ),
+    ] = False,
     json_: Json = False,
 ) -> int:
     """Move every job, and all that is known of it, to another engine. May be killed and begun again."""
     from forebay.clock import SystemClock
     from forebay.config import load_settings
-    from forebay.moving import move, survey
+    from forebay.moving import give_up, move, survey
 
     clock, to = SystemClock(), target or load_settings().broker
-    if to is None and not dry_run:
-        raise Stop("--to is needed: postgresql://user@host:port/database", 2)
+    if to is None and not dry_run and not taken_back:
+        raise Stop("--to is needed: postgresql://user@host:port/database, or redis://host:port/0", 2)
     try:
+        if taken_back:
+            asyncio.run(give_up(source, clock=clock))
+            if json_:
+                print_json({"given_up": True})
+            else:
+                say("it can be served again; what has arrived elsewhere by now is yours to remove")
+            return 0
         if dry_run:
             found = asyncio.run(survey(source, clock=clock))
         else:
-            found = asyncio.run(move(source, to or "", clock=clock, told=_progress))
+            found = asyncio.run(move(source, to or "", clock=clock, told=_progress, blobs=blobs))
     except ConfigError:
         raise
     except ForebayError as error:
         raise Stop(str(error), CANNOT_REACH) from None
+    except OSError as error:
+        raise Stop(of_system(error), CANNOT_REACH) from None
     _show(found, dry_run=dry_run, json_=json_)
     return 0
 
@@ -62,12 +90,23 @@ def _show(found: "Moved", *, dry_run: bool, json_: bool) -> None:
         "crons": found.crons,
         "deadly_inputs": found.deadly,
         "paused_or_draining": found.taps,
+        "removed_remembered": found.removed,
+        "blobs": found.blobs,
     }
     if not dry_run:
-        counts = {**counts, "moved": found.moved, "moved_before": found.before}
-    if json_:
-        print_json(counts)
-        return
+        counts = {
+            **counts,
+            "blobs_copied": found.blobs_copied,
+            "moved": found.moved,
+            "moved_before": found.before,
+        }
     if found.before:
         complain("all of it was moved before; the file is put aside now")
-    facts(counts.items())
+    if found.blobs_in:
+        complain(
+            f"the bytes of {found.blobs} blobs stay in {found.blobs_in}: set blobs to it, or --blobs PLACE"
+        )
+    if json_:
+        print_json(counts)
+    else:
+        facts(counts.items())

@@ -26,6 +26,7 @@ ApiKey = Annotated[
     str | None, typer.Option("--api-key", metavar="KEY", help="The key to send. [FOREBAY_API_KEY]")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Tell and log in JSON, one object a line.")]
 Metadata = Annotated[
     list[str] | None, typer.Option("--metadata", metavar="NAME=VALUE", help="May be repeated.")
 ]

@@ -1,4 +1,4 @@
-"""`forebay queues`, `workers`, `tasks`."""
+"""`forebay queues`, `workers`, `nodes`, `tasks`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +44,25 @@ def workers(url: Url = None, api_key: ApiKey = None, json_: Json = False) -> Non
     with connect(url, api_key) as client:
         rows = client.workers()
     names = ("worker", "task", "state", "device", "pid", "restarts", "memory_bytes", "last_crash")
+    _rows(rows, names, json_)
+
+
+def nodes(
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Print a host and its deletion cost a line, for scripts.")
+    ] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json_: Json = False,
+) -> None:
+    """List the nodes; the one first that should go first."""
+    with connect(url, api_key) as client:
+        rows = client.nodes()
+    if costs and not json_:
+        for row in rows:
+            say(clean(f"{row['host']} {row['deletion_cost']}"))
+        return
+    names = ("node", "host", "state", "replicas", "ready", "in_hand", "idle_s", "deletion_cost", "unready")
     _rows(rows, names, json_)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.options import Json
+from forebay.cli.options import JsonLines
 
 Text = str | None
 
@@ -23,6 +23,9 @@ def serve(
         ),
     ] = None,
     broker: Annotated[Text, typer.Option(metavar="URL", help="Engine. [embedded store under --data]")] = None,
+    store: Annotated[
+        Text, typer.Option(metavar="URL", help="What keeps the jobs behind a broker that only delivers.")
+    ] = None,
     data: Annotated[
         Text, typer.Option(metavar="DIR", help="Directory of the embedded store. [.forebay]")
     ] = None,
@@ -42,7 +45,7 @@ def serve(
     log_level: Annotated[
         Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [info]")
     ] = None,
-    json_: Json = False,
+    json_: JsonLines = False,
 ) -> int:
     """Serve an App: API, embedded store and workers in one command."""
     from forebay.config import load_settings
@@ -53,6 +56,7 @@ def serve(
             "port": port,
             "workers": workers,
             "broker": broker,
+            "store": store,
             "data": data,
             "queue_max": queue_max,
             "queue_bytes_max": queue_bytes_max,

@@ -31,6 +31,8 @@ def clean(text: object, most: int = LINE_MAX) -> str:
 
 def complain(message: str) -> None:
     """Print one line on standard error. A standard error that is gone is nobody's fault."""
+    with contextlib.suppress(OSError, ValueError):  # of one screen or file, in the order it was said
+        sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
         print(f"forebay: {clean(message)}", file=sys.stderr, flush=True)
 

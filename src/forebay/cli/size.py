@@ -55,6 +55,20 @@ def size(
     grace: Annotated[Text, typer.Option(metavar="TIME", help="What runs may take at a stop.")] = None,
     attempts: Annotated[Text, typer.Option(metavar="N", help="Attempts at most.")] = None,
     backoff: Annotated[Text, typer.Option(metavar="TIMES", help='Pauses: "1s,2s,4s".')] = None,
+    health_check: Annotated[
+        Text, typer.Option(metavar="TIME", help="Time between a load balancer's checks.")
+    ] = None,
+    unhealthy_after: Annotated[
+        Text, typer.Option(metavar="N", help="Failed checks until it sends nothing more.")
+    ] = None,
+    drain: Annotated[
+        Text, typer.Option(metavar="TIME", help="Until it cuts what a leaving replica has not answered.")
+    ] = None,
+    cooldown: Annotated[
+        Text, typer.Option(metavar="TIME", help="Between two steps of an autoscaler.")
+    ] = None,
+    start: Annotated[Text, typer.Option(metavar="TIME", help="From its order to a replica's answer.")] = None,
+    replicas_max: Annotated[Text, typer.Option(metavar="N", help="Replicas there can be.")] = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print settings to paste.")] = False,
     json_: Json = False,
 ) -> int:

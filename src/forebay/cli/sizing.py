@@ -1,4 +1,4 @@
-"""What `forebay size` was asked, as a Load and as Limits: core decides on them, sizing_text prints."""
+"""What `forebay size` was asked, as a Load, Limits and a Platform: core decides, sizing_text prints."""
 
 from forebay.cli.arrivals import Arrived, read_arrivals
 from forebay.cli.asked import Asked
@@ -8,7 +8,8 @@ from forebay.cli.sizing_text import Answer, answer_of, growth_answer
 from forebay.core.sizing.crew import QUANTILE
 from forebay.core.sizing.findings import Limits, findings
 from forebay.core.sizing.law import ServiceLaw, law_of_rate
-from forebay.core.sizing.plan import Load, sized
+from forebay.core.sizing.plan import Load, Sized, sized
+from forebay.core.sizing.platform import Platform, platform_findings
 
 ITEM_B = 1000  # assumed when nothing says how large an item is
 GROWTH = ("in_", "out", "for_")
@@ -28,12 +29,12 @@ def _planned(asked: Asked) -> Answer:
         raise Stop("--peak and --arrivals cannot both say what the peak is", 2)
     arrived = None if source is None else read_arrivals(source)
     load = load_of(asked, arrived)
-    found = findings(limits_of(asked, load))
+    does = None if load is None else sized(load)
+    limits = limits_of(asked, load)
+    found = [*findings(limits), *platform_findings(platform_of(asked, load, does, limits))]
     if load is None and not asked.given:
         raise Stop("say at least --peak or --arrivals, or --in, --out and --for, or --url (see --help)", 2)
-    return answer_of(
-        load, None if load is None else sized(load), found, arrived, asked.count("cpus", 100_000)
-    )
+    return answer_of(load, does, found, arrived, asked.count("cpus", 100_000))
 
 
 def load_of(asked: Asked, arrived: Arrived | None) -> Load | None:
@@ -102,6 +103,26 @@ def limits_of(asked: Asked, load: Load | None) -> Limits:
         wait_max_s=asked.seconds("wait_max"),
         hpa_target=asked.count("hpa_target"),
         budget_per_s=asked.rate("budget"),
+    )
+
+
+def platform_of(asked: Asked, load: Load | None, does: Sized | None, limits: Limits) -> Platform:
+    """Return what the flags say of a load balancer and an autoscaler, beside the load and its limits."""
+    allowed_s = limits.timeout_s if limits.timeout_chosen else None
+    return Platform(
+        check_every_s=asked.seconds("health_check"),
+        checks_failed=asked.count("unhealthy_after", 1000),
+        drain_s=asked.seconds("drain", zero=True),
+        cooldown_s=asked.seconds("cooldown", zero=True),
+        start_s=asked.seconds("start", zero=True),
+        replicas_max=asked.count("replicas_max", 1_000_000),
+        peak_per_s=None if load is None else load.peak_per_s,
+        replicas=None if load is None else load.replicas,
+        replica_per_s=limits.replica_per_s,
+        needed=None if does is None else does.needed,
+        run_late_s=limits.run_late_s if limits.run_late_s is not None else allowed_s,
+        queue_max=limits.queue_max,
+        wait_max_s=limits.wait_max_s,
     )
 
 

@@ -6,16 +6,17 @@ from forebay.cli.arrivals import Arrived, read_arrivals
 from forebay.cli.asked import Asked
 from forebay.cli.options import connect
 from forebay.cli.show import Stop, clean
-from forebay.cli.sizing import ITEM_B, law_of
+from forebay.cli.sizing import ITEM_B, law_of, platform_of
 from forebay.cli.sizing_text import Answer, answer_of
 from forebay.client.plans import whole
 from forebay.core.admission import HURRIED_S
 from forebay.core.retry import RetryPolicy
 from forebay.core.sizing.crew import QUANTILE
-from forebay.core.sizing.findings import Limits, findings
+from forebay.core.sizing.findings import Finding, Limits, findings
 from forebay.core.sizing.law import ServiceLaw
 from forebay.core.sizing.measured import retry_waits_s
 from forebay.core.sizing.plan import Load, sized
+from forebay.core.sizing.platform import platform_findings
 
 View = dict[str, Any]
 
@@ -24,6 +25,7 @@ View = dict[str, Any]
 FLAGS = (
     *("url", "api_key", "task", "peak", "arrivals", "service", "per_replica", "batch_max", "wait_max"),
     *("quantile", "item_size", "replicas", "memory", "hpa_target", "budget"),
+    *("health_check", "unhealthy_after", "drain", "cooldown", "start", "replicas_max"),
 )
 
 
@@ -74,12 +76,18 @@ def _answer(asked: Asked, arrived: Arrived | None, task: View, queue: View) -> A
         item_b=asked.bytes("item_size") or _item_b(queue),
         replicas=asked.count("replicas", 1_000_000) or task["replicas"] or None,
     )
-    contradictions = findings(_limits(asked, task, queue, law))
     # Without arrivals there is nothing to size; what is set can contradict itself all the same.
     known = load if peak > 0 else None
-    return answer_of(
-        known, None if known is None else sized(known), contradictions, arrived, task=str(task["task"])
-    )
+    does = None if known is None else sized(known)
+    limits = _limits(asked, task, queue, law)
+    around = platform_findings(platform_of(asked, known, does, limits), task=limits.task)
+    return answer_of(known, does, [*findings(limits), *around], arrived, task=limits.task)
+
+
+def contradictions(asked: Asked, task: View, queue: View) -> list[Finding]:
+    """Return where the limits of one task contradict each other, what was measured, or a flag. Raises
+    KeyError when the server does not tell one of them."""
+    return findings(_limits(asked, task, queue, law_of(asked) or _law(task)))
 
 
 def _law(task: View) -> ServiceLaw | None:

@@ -64,7 +64,7 @@ def stream(
             print(start + clean(line), end=end, file=sys.stderr, flush=True)
 
     try:
-        report = run(wanted, say=lambda text: complain(f"listening: {text}"), live=live)
+        report = run(wanted, say=complain, live=live)
     except (ForebayError, Stop):
         raise
     except Exception as error:

@@ -213,7 +213,8 @@ def _wait_for(client: Any, job: Any, timeout_s: float, json_: bool) -> int:
         else:
             say(readable(result))
     else:
-        error = job.view.get("error")
-        why = f": {error.get('code')}: {error.get('message')}" if isinstance(error, dict) else ""
-        complain(f"{job.job_id} {job.status}{why}")
+        from forebay.cli.jobs import error_of
+
+        why = error_of(job.view.get("error"))
+        complain(f"{job.job_id} {job.status}{'' if why is None else f': {why}'}")
     return 0 if job.status == "COMPLETED" else 1

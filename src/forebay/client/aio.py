@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from forebay.client import arguments, blobs, bulk, plans, wire
 from forebay.client.ahead import AsyncLooksAhead
-from forebay.client.arguments import LIST_MAX, RESULT_TIMEOUT, SubmitOptions
+from forebay.client.arguments import LIST_MAX, RESULT_TIMEOUT, RETRY_BUDGET, SubmitOptions
 from forebay.client.cancelling import AsyncCancelsMany
 from forebay.client.carry import CONCURRENCY, Progress
 from forebay.client.crons import AsyncCrons
@@ -66,17 +66,17 @@ class AsyncJob(JobFacts):
 
 
 class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, AsyncLinking, AsyncPredicts):
-    """One Forebay server, awaited.
+    """One Forebay server, awaited: at `url`, else where the settings say (FOREBAY_URL), with their key.
 
     Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
     the server asked; a server that was never reached is given up after `unreachable_for`, or `retry_for`
     when that is shorter, with UnreachableError. Refusals are raised as the ForebayError of their code.
-    `budget`, `backoff` and `hold_back` are those of Client. For one event loop.
+    `budget`, `backoff`, `hold_back` and `retry_budget` are those of Client. For one event loop.
     """
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8080",
+        url: str | None = None,
         api_key: str | None = None,
         *,
         timeout: str | float = TIMEOUT_S,
@@ -85,12 +85,13 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         backoff: str = "standard",
         budget: str | None = None,
         hold_back: bool = True,
+        retry_budget: str | float = RETRY_BUDGET,
     ) -> None:
-        place = link(url, api_key, timeout, arguments.budget(budget))
+        place = link(*arguments.server(url, api_key), timeout, arguments.budget(budget))
         reach_s = arguments.seconds("unreachable_for", unreachable_for)
         retry_s = arguments.seconds("retry_for", retry_for)
         waits = arguments.backoff(backoff)
-        known = Known(hold_back=hold_back)
+        known = Known(hold_back=hold_back, retries_per_s=arguments.retry_budget(retry_budget))
         self.terms = Terms(time.monotonic, random.random, retry_s, reach_s, place.url, known, waits)
         self.transport = AsyncTransport(place)
 
@@ -258,6 +259,10 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
     async def workers(self) -> Views:
         """Return every replica with its state."""
         return await self.run(plans.whole("/v1/workers", self.terms))
+
+    async def nodes(self) -> Views:
+        """Return every node, the one first whose end would cost least."""
+        return await self.run(plans.whole("/v1/nodes", self.terms))
 
     async def queues(self) -> Views:
         """Return every queue with its depth and rates."""

@@ -11,6 +11,7 @@ from forebay.core.budget import FIELD, read_budget
 from forebay.core.units import duration_s, rate_per_s
 from forebay.errors import InvalidError
 
+RETRY_BUDGET = "10/s"  # sent whatever the server does; `core.retry_budget` and `core.accept_ratio` count
 RESULT_TIMEOUT = "5m"  # how long `result` waits when not told
 LIST_MAX = 100  # rows of a list when not told
 KEY_MAX = 255  # characters of an idempotency key
@@ -27,6 +28,19 @@ class SubmitOptions(TypedDict, total=False):
     attempts_max: int | None
     callback_url: str | None  # told of the end, see the page on webhooks
     ordering_key: str | None  # jobs of one task with the same one run one at a time, in order
+
+
+def server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return where the server is and the key for it: what was given, else the settings `url` and `api_key`
+    (FOREBAY_URL, FOREBAY_API_KEY, forebay.toml). The key of the settings goes to the server of the settings
+    alone. Raises ConfigError."""
+    if url is not None:
+        return url, api_key
+    from forebay.config import load_settings
+
+    told = load_settings()
+    kept = None if told.api_key is None else told.api_key.reveal()
+    return told.url, kept if api_key is None else api_key
 
 
 def options(**given: Unpack[SubmitOptions]) -> Options:
@@ -110,6 +124,14 @@ def rate(value: str | float | None) -> float | None:
         return None if value is None else rate_per_s(value)
     except ValueError as error:
         raise InvalidError(f"rate: {error}") from None
+
+
+def retry_budget(value: str | float) -> float:
+    """Return retries per second. Raises InvalidError."""
+    try:
+        return rate_per_s(value)
+    except ValueError as error:
+        raise InvalidError(f"retry_budget: {error}") from None
 
 
 def _instant(value: Any) -> Any:

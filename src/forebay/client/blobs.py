@@ -108,7 +108,7 @@ def id_of(blob: Any) -> str:
     """Return the id that a BlobRef, a reference or a text names. Raises InvalidError."""
     blob_id = blob.id if isinstance(blob, BlobRef) else reference_of(blob) or blob
     if not is_id(blob_id):
-        raise InvalidError('a blob is named by its id, a BlobRef, or {"$blob": id}')
+        raise InvalidError(f'{str(blob)[:60]!r}: a blob is named by its id, a BlobRef, or {{"$blob": id}}')
     return str(blob_id)
 
 

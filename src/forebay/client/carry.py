@@ -37,8 +37,9 @@ class Progress(NamedTuple):
 
 class Carrier:
     """One run. `lines` go out in chunks, up to `concurrency` calls at a time; a line that the server
-    presses back goes again, at the front. What a reader must do: iterate `run`, and call `release` for
-    every item it has done with, or the run stops after `WINDOW_MAX` of them.
+    presses back goes again, at the front. With `ordered` one line goes at a time, so that the server takes
+    them in the order they came in; without it, in any order. What a reader must do: iterate `run`, and call
+    `release` for every item it has done with, or the run stops after `WINDOW_MAX` of them.
     """
 
     def __init__(
@@ -51,16 +52,18 @@ class Carrier:
         wait: bool,
         progress: Callable[[Progress], None] | None = None,
         task: str = "",
+        ordered: bool = False,
     ) -> None:
         self._task = task
         self._transport = transport
         self._terms = terms
         self._patience = terms.patience()
         self._pace = Pace(rate_per_s=rate_per_s, in_flight_max=concurrency * CHUNK_MAX)
-        self._concurrency = concurrency
+        self._concurrency = 1 if ordered else concurrency
+        self._polls_max = min(POLLS_MAX, concurrency) if wait else 0
         self._wait = wait
         self._progress = progress
-        self._chunk_max = CHUNK_MAX
+        self._chunk_max = 1 if ordered else CHUNK_MAX
         self._fresh: deque[Line] = deque()
         self._again: deque[Line] = deque()
         self._waiting: deque[tuple[int, str]] = deque()
@@ -100,7 +103,7 @@ class Carrier:
                 group.create_task(self._pump(source))
                 for _ in range(self._concurrency):
                     group.create_task(self._submitter())
-                for _ in range(min(POLLS_MAX, self._concurrency) if self._wait else 0):
+                for _ in range(self._polls_max):
                     group.create_task(self._poller())
             self._out.put_nowait(None)
         except BaseExceptionGroup as group_error:

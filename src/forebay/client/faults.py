@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from forebay import errors
 from forebay.client.wire import Answer, Lost, View, object_of, objects_of
@@ -13,6 +14,8 @@ from forebay.errors import ForebayError, UnreachableError
 OFFERED = (
     "earliest_p50_at", "earliest_p90_at", "deadline_needed_at", "deadline_needed_s", "ttl_needed_s",
 )  # fmt: skip
+NO_ADDRESS = "no such address"  # what a server says of a path that is no route
+DELIBERATE = ("Failed", "Permanent", "Retry")  # a handler's own words for what went wrong
 TEXT_MAX = 2000  # characters of a server's sentence that an error keeps
 
 
@@ -20,6 +23,14 @@ class RemoteError(ForebayError):
     """The server refused for a reason this client has no class for; `code` and `status` are the server's."""
 
     code, status, title = "remote", 500, "Refused"
+
+
+def said_of(error: View) -> str:
+    """Return what a job's error says, with the kind of exception where a handler raised one of its own:
+    "KeyError: 'page'", since many an exception says little without it. Empty when it says nothing."""
+    message, kind = str(error.get("message") or ""), error.get("type")
+    plain = error.get("code") != "handler_failed" or kind in (None, "", message, *DELIBERATE)
+    return message if plain else f"{kind}: {message}"
 
 
 class JobFailedError(ForebayError):
@@ -33,7 +44,7 @@ class JobFailedError(ForebayError):
         self.view = view
         self.job_id = str(view.get("job_id", ""))
         self.message = str(error.get("message") or f"the job is {state}")[:TEXT_MAX]
-        super().__init__(f"{self.job_id}: {self.message}")
+        super().__init__(f"{self.job_id}: {said_of(error)[:TEXT_MAX] or self.message}")
         _name(self, code=str(error.get("code") or state.lower()))
 
 
@@ -61,7 +72,10 @@ def fault_of(reply: Answer | Lost, url: str = "") -> ForebayError:
     if isinstance(reply, Lost):
         where = f" {url}" if url else ""
         return UnreachableError(f"cannot reach{where or ' the server'}: {reply.reason}")
-    fault = fault_from(problem_of(reply), reply.status)
+    problem, prefix = problem_of(reply), urlsplit(url).path
+    if prefix and problem.get("detail") == NO_ADDRESS:
+        problem["detail"] = f"{NO_ADDRESS} at {url}: the address of the server itself has no {prefix}"
+    fault = fault_from(problem, reply.status)
     fault.retry_after_s = retry_after_s(reply)
     return fault
 

@@ -4,7 +4,7 @@ import threading
 
 from forebay.client.faults import problem_of, retry_after_s
 from forebay.client.wire import Answer, Call, Lost
-from forebay.core.accept_ratio import WINDOW_S, AcceptRatios, Held
+from forebay.core.accept_ratio import TRICKLE_PER_S, WINDOW_S, AcceptRatios, Held
 from forebay.errors import ForebayError, OverBudgetError
 
 HOLDS_MAX = 3  # in a row, of a verb that tries again: then it is sent, whatever the ratio
@@ -37,9 +37,9 @@ class Holding:
     """What a client remembers of its calls, by `Call.kind`; those without one are never held back. Safe to
     share between threads."""
 
-    def __init__(self, *, on: bool = True) -> None:
+    def __init__(self, *, on: bool = True, trickle_per_s: float = TRICKLE_PER_S) -> None:
         self._on = on
-        self._ratios = AcceptRatios()
+        self._ratios = AcceptRatios(trickle_per_s)
         self._lock = threading.Lock()
 
     def ask(self, kind: str, count: int = 1, *, now: float, draw: float) -> Held | None:

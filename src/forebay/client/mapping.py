@@ -70,6 +70,7 @@ class MapRun:
             wait=True,
             progress=self.progress,
             task=self.task,
+            ordered=self.options.ordering_key is not None,
         )
 
     def lines(self, take: Take, transport: AsyncTransport, terms: Terms) -> Source:

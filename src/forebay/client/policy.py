@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from forebay.client.faults import fault_of, retry_after_s
 from forebay.client.holding import HOLDS_MAX, Holding
 from forebay.client.wire import Answer, Call, Lost
-from forebay.core.retry_budget import RetryBudget
+from forebay.core.retry_budget import RETRIES_PER_S, RetryBudget
 from forebay.errors import ForebayError, OverBudgetError
 
 BASE_S = 0.1
@@ -103,11 +103,11 @@ class Known:
 
     __slots__ = ("holding", "reached", "retries", "service_s")
 
-    def __init__(self, *, hold_back: bool = True) -> None:
+    def __init__(self, *, hold_back: bool = True, retries_per_s: float = RETRIES_PER_S) -> None:
         self.reached = False
         self.service_s: float | None = None
-        self.retries = RetryBudget()
-        self.holding = Holding(on=hold_back)
+        self.retries = RetryBudget(retries_per_s)
+        self.holding = Holding(on=hold_back, trickle_per_s=retries_per_s)
 
 
 class Patience:

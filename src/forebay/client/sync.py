@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from forebay.client import arguments, blobs, bulk, plans, wire
 from forebay.client.ahead import LooksAhead
-from forebay.client.arguments import LIST_MAX, RESULT_TIMEOUT, SubmitOptions
+from forebay.client.arguments import LIST_MAX, RESULT_TIMEOUT, RETRY_BUDGET, SubmitOptions
 from forebay.client.bridge import Bridge
 from forebay.client.cancelling import CancelsMany
 from forebay.client.carry import CONCURRENCY, Progress
@@ -67,19 +67,21 @@ class Job(JobFacts):
 
 
 class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
-    """One Forebay server.
+    """One Forebay server: at `url`, else where the settings say (FOREBAY_URL), with their key.
 
     Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
     the server asked; a server that was never reached is given up after `unreachable_for`, or `retry_for`
     when that is shorter, with UnreachableError. Refusals are raised as the ForebayError of their code.
     `budget`, like "ci=300/s", is a rate that all who name it share at the server; `backoff` names a class of
     producers: standard, interactive or batch. While the server takes fewer than half of the calls of a kind,
-    `hold_back` keeps most of them here: `predict` raises HeldBackError, a submit waits. Safe between threads.
+    `hold_back` keeps most of them here: `predict` raises HeldBackError, a submit waits. `retry_budget`, like
+    "10/s", is what goes out however bad it is: so many retries a second that no success has paid for and no
+    server has asked for, and so many calls of each kind that are not held back. Safe between threads.
     """
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8080",
+        url: str | None = None,
         api_key: str | None = None,
         *,
         timeout: str | float = TIMEOUT_S,
@@ -88,12 +90,13 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
         backoff: str = "standard",
         budget: str | None = None,
         hold_back: bool = True,
+        retry_budget: str | float = RETRY_BUDGET,
     ) -> None:
-        place = link(url, api_key, timeout, arguments.budget(budget))
+        place = link(*arguments.server(url, api_key), timeout, arguments.budget(budget))
         reach_s = arguments.seconds("unreachable_for", unreachable_for)
         retry_s = arguments.seconds("retry_for", retry_for)
         waits = arguments.backoff(backoff)
-        known = Known(hold_back=hold_back)
+        known = Known(hold_back=hold_back, retries_per_s=arguments.retry_budget(retry_budget))
         self.terms = Terms(time.monotonic, random.random, retry_s, reach_s, place.url, known, waits)
         self.transport = SyncTransport(place)
 
@@ -254,6 +257,10 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
     def workers(self) -> Views:
         """Return every replica with its state."""
         return self.run(plans.whole("/v1/workers", self.terms))
+
+    def nodes(self) -> Views:
+        """Return every node, the one first whose end would cost least."""
+        return self.run(plans.whole("/v1/nodes", self.terms))
 
     def queues(self) -> Views:
         """Return every queue with its depth and rates."""

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import ipaddress
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +21,8 @@ TIMEOUT_S = 30.0  # of one call, from first byte out to last byte in, beside wha
 CONNECT_S = 5.0
 ANSWER_MAX_B = 64 * 1024 * 1024
 CONNECTIONS_MAX = 200
+_NUMBERED = re.compile(r"^\[(Errno|SSL)\b[^\]]*\] ?")  # "[Errno 111] Connection refused"
+_PLACED = re.compile(r" \(_ssl\.c:\d+\)$")
 
 # httpcore asks `sniffio` which event loop runs, several times a call; where it is not installed, each of
 # these imports searches the whole path again, which costs more than the call. This makes it fail at once.
@@ -95,12 +98,22 @@ def _settings(place: Link) -> dict[str, Any]:
 
 def _lost(error: httpx.HTTPError | httpx.InvalidURL) -> Lost:
     unsent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-    reason = str(error).strip() or type(error).__name__
+    reason = _reason(error)
     if isinstance(error, httpx.TimeoutException):
         reason = (
             "no answer in time" if not isinstance(error, httpx.ConnectTimeout) else "no connection in time"
         )
     return Lost(reason, not isinstance(error, unsent))
+
+
+def _reason(error: Exception) -> str:
+    """Return why in words: without numbers of the system, and what to do where the cause is clear."""
+    text = str(error).strip()
+    if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text:
+        return "it speaks no TLS there: the address begins with http://"
+    plain = _NUMBERED.sub("", _PLACED.sub("", text)).strip() or type(error).__name__
+    refused = isinstance(error, httpx.ConnectError) and plain == "Connection refused"
+    return f"{plain}: no server listens there" if refused else plain
 
 
 def _checked(answer: httpx.Response, body: bytearray) -> None:

@@ -139,7 +139,7 @@ async def what_is_reserved_is_for_urgent_jobs(broker: Broker) -> None:
     rung: list[str] = []
     broker.on_work(rung.append)
     await _done(broker, [lease], T0)
-    equal(rung, [TASK], "bells when another may go")
+    equal(set(rung), {TASK}, "bells when another may go")
     equal(await leased_ids(broker), [normal[1].id], "leased then")
     other = await stored(broker, task="other")
     equal(await leased_ids(broker, task="other"), [other.id], "leased of another task")
@@ -273,7 +273,7 @@ async def a_bell_rings_when_an_ordering_key_is_free(broker: Broker) -> None:
     rung: list[str] = []
     broker.on_work(rung.append)
     await _done(broker, [lease], T0)
-    equal(rung, [TASK], "bells")
+    equal(set(rung), {TASK}, "bells")
 
 
 async def _keeps_the_order(store: Store, *, crash: bool) -> None:

@@ -7,7 +7,8 @@ from forebay.core.token_bucket import TokenBucket
 ACCEPT_FACTOR = 2.0  # K: so many calls are sent for each one that the server takes
 WINDOW_S = 10.0  # over which calls are counted
 TRICKLE_PER_S = 10.0  # sent whatever the ratio is, so that a server that is well again is found out
-TRICKLE_BURST = 20.0  # of those at once: fewer refusals than this hold nothing back
+TRICKLE_BURST_S = 2.0  # of those at once: fewer refusals than this hold nothing back
+TRICKLE_BURST = TRICKLE_PER_S * TRICKLE_BURST_S
 WELL_S, WELL_CALLS = 1.0, 10  # so long and so many calls without a refusal: what was before counts no more
 KINDS_MAX = 256  # calls that are not alike, counted apart; the one longest unused is forgotten
 _SLOTS: Final = 10
@@ -29,19 +30,19 @@ class AcceptRatio:
 
     A call is held back by chance, with (calls - K * taken) / (calls + 1), where calls are those of the
     window, sent or held back. So a server that takes few is asked for about K times what it takes, and for
-    TRICKLE_PER_S beside; for more than it takes, as nobody knows when it takes more.
+    the trickle beside; for more than it takes, as nobody knows when it takes more.
     """
 
     __slots__ = ("_at", "_back_at", "_calls", "_row", "_row_from", "_taken", "_trickle")
 
-    def __init__(self) -> None:
+    def __init__(self, trickle_per_s: float = TRICKLE_PER_S) -> None:
         self._calls = [0] * _SLOTS
         self._taken = [0] * _SLOTS
         self._at: int | None = None  # the slot of the last moment, counted from the beginning of time
         self._back_at: float | None = None
         self._row = 0  # calls taken one after another
         self._row_from = 0.0  # the last refusal before them
-        self._trickle = TokenBucket(rate_per_s=TRICKLE_PER_S, burst=TRICKLE_BURST)
+        self._trickle = TokenBucket(rate_per_s=trickle_per_s, burst=max(1.0, trickle_per_s * TRICKLE_BURST_S))
 
     def share(self, *, now: float) -> float:
         """Return the share of calls that is held back now, in [0, 1); the trickle is beside it."""
@@ -84,14 +85,15 @@ class AcceptRatio:
 class AcceptRatios:
     """The ratios of all calls of one producer, by kind: those alike to the server, of one task say."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_trickle_per_s")
 
-    def __init__(self) -> None:
+    def __init__(self, trickle_per_s: float = TRICKLE_PER_S) -> None:
+        self._trickle_per_s = trickle_per_s
         self._kept: dict[str, AcceptRatio] = {}
 
     def of(self, kind: str) -> AcceptRatio:
         """Return the ratio of a kind, made now where there is none."""
-        ratio = self._kept.pop(kind, None) or AcceptRatio()
+        ratio = self._kept.pop(kind, None) or AcceptRatio(self._trickle_per_s)
         self._kept[kind] = ratio  # the last one used is the last
         if len(self._kept) > KINDS_MAX:
             del self._kept[next(iter(self._kept))]

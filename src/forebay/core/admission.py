@@ -31,6 +31,7 @@ class Reason(str, Enum):
     OVER_BUDGET = "over_budget"  # jobs a second of all who share the named budget
     TOO_LATE = "cannot_meet_deadline"  # its ttl or deadline would pass first
     BREAKER_OPEN = "breaker_open"  # what runs it has been failing
+    UPSTREAM_BUSY = "upstream_busy"  # the server behind it takes no calls now
     SHED = "shed"  # the queue stands, and the task's discipline keeps it short
     NO_WORKER = "no_worker"  # no replica is ready, for longer than a request should wait for one
 
@@ -48,6 +49,7 @@ class Rejected(NamedTuple):
     retry_after_s: float | None
     limit: float | None = None
     offer: "Offer | None" = None
+    told: str = ""  # more of why, for people
 
 
 class Offer(NamedTuple):

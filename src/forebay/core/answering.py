@@ -8,14 +8,20 @@ from forebay.core.job import Charge, Job, JobError, Lease, Transition
 from forebay.core.lifecycle import Event, State
 from forebay.core.quarantine import DeadlyInput, quarantined
 from forebay.core.requests import End, Request
+from forebay.core.shut import closed, tell
 
 _LOST = JobError("worker_lost", "the worker that ran it died, and there was no time to run it again")
 
 
 def pass_deadlines(hand: Hand, now: float) -> None:
     """Answer what is late. One that runs is asked to stop; nothing is killed for it."""
-    for request in hand.basin.due(now):
-        late(hand, request)
+    due = hand.basin.due(now)
+    why = closed(hand, now) if due else None
+    for request in due:
+        if why is not None and request.tag is None:
+            tell(hand, request, why, now=now)
+        else:
+            late(hand, request)
 
 
 def withdraw(hand: Hand, request: Request) -> None:

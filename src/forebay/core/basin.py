@@ -6,6 +6,7 @@ from math import exp
 from typing import NamedTuple
 
 from forebay.core.job import PRIORITY_NORMAL, Job, JobError, Lease
+from forebay.core.knocks import Knocks
 from forebay.core.requests import End, Ended, Request, RequestPolicy, Reservoir
 from forebay.core.share import Share
 from forebay.core.smooth import Smooth
@@ -66,6 +67,7 @@ class Basin:
         self.looked: Looked | None = None
         self.dry_at: float | None = None  # since when requests find no replica
         self.smooth = Smooth()
+        self.knocks = Knocks()  # of the door of this process, where one counts them
         self._due: list[tuple[float, int, Request]] = []  # heap
         self._seq = 0
         self._held: dict[str, list[int]] = {}  # open requests and their bytes, by tenant

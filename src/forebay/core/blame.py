@@ -7,7 +7,7 @@ from forebay.core.actions import KillReason, Outcome
 from forebay.core.evidence import log_for, witnessed
 from forebay.core.job import JobError, Lease, Transition
 from forebay.core.lifecycle import Event
-from forebay.core.replicas import Item, Replica, Run
+from forebay.core.replicas import Item, Replica, Run, Traces
 from forebay.core.task import TaskSpec
 
 
@@ -85,19 +85,25 @@ def with_replica(replica: Replica) -> Iterator[Lease]:
             yield lease
 
 
-def left_by(gone: Replica, tag: int | None, *, idle: bool) -> tuple[list[tuple[Item, Run]], list[Item]]:
-    """Return what a dead child had started, each with its run, and what it had not; see replica_died."""
+def left_by(gone: Replica, traces: Traces) -> tuple[list[tuple[Item, Run]], list[Item]]:
+    """Return what a dead child had started, each with its run, and what it had not.
+
+    Where the child left a mark (`tag`) that item ran and nothing else did: what came before it had ended,
+    though its results may have died with the child, and all that is left had not begun.
+    """
+    tag, idle, arrived = traces
     started: list[tuple[Item, Run]] = []
     unstarted: list[Item] = []
     head = gone.head()
     for run in gone.runs:
         unfinished = [item for item in run.items.values() if not item.dropped]
-        if idle:
+        if idle or (arrived is not None and run.id > arrived):
             unstarted += unfinished
-        elif run is head and run.singles and tag in run.items:
+            run.items = {}
+        elif tag is not None and not run.parallel:
             started += [(item, run) for item in unfinished if item.tag == tag]
             unstarted += [item for item in unfinished if item.tag != tag]
-            run.items = {tag: run.items[tag]}
+            run.items = {tag: run.items[tag]} if tag in run.items else {}
         elif run is head or run.parallel:
             started += [(item, run) for item in unfinished]
         else:
@@ -114,5 +120,7 @@ def _mates(run: Run) -> Iterator[str]:
 
 
 def _overran(run: Run, spec: TaskSpec) -> bool:
+    if not run.parallel and run is not run.replica.head():
+        return False  # what was timed is the run before it, whose results died with the child
     since = run.sent_at if run.parallel else run.replica.since
     return run.replica.killed_at >= since + spec.timeout_s

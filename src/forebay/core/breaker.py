@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 SLICES: Final = 20  # of a window: what counts is at most one slice younger than the window says
 PROBE_WAIT_S: Final = 1.0  # what a caller is told to wait while a probe is out
+# What was told to be open is so for this much longer: whoever found it out probes first.
+FOLLOW_S: Final = 1.0
 HUNG_MIN: Final = 3  # failed calls that hung for long are enough to judge by, however few others ended
 
 
@@ -36,17 +38,30 @@ class Cause(str, Enum):
     PROBE = "probe"  # it has been open for long enough: one call may try
     RECOVERED = "recovered"  # the probe went well
     PROBE_BAD = "probe_bad"  # the probe failed or was slow
+    TOLD_BAD = "told_bad"  # the breaker of this name in another process opened
+    TOLD_WELL = "told_well"  # and there a probe went well
 
 
 # The one table of a breaker's life.
 CHANGES: Final[Mapping[BreakerState, Mapping[Cause, BreakerState]]] = MappingProxyType(
     {
         BreakerState.CLOSED: MappingProxyType(
-            {Cause.FAILURES: BreakerState.OPEN, Cause.RATE: BreakerState.OPEN}
+            {
+                Cause.FAILURES: BreakerState.OPEN,
+                Cause.RATE: BreakerState.OPEN,
+                Cause.TOLD_BAD: BreakerState.OPEN,
+            }
         ),
-        BreakerState.OPEN: MappingProxyType({Cause.PROBE: BreakerState.HALF_OPEN}),
+        BreakerState.OPEN: MappingProxyType(
+            {Cause.PROBE: BreakerState.HALF_OPEN, Cause.TOLD_WELL: BreakerState.CLOSED}
+        ),
         BreakerState.HALF_OPEN: MappingProxyType(
-            {Cause.RECOVERED: BreakerState.CLOSED, Cause.PROBE_BAD: BreakerState.OPEN}
+            {
+                Cause.RECOVERED: BreakerState.CLOSED,
+                Cause.PROBE_BAD: BreakerState.OPEN,
+                Cause.TOLD_BAD: BreakerState.OPEN,
+                Cause.TOLD_WELL: BreakerState.CLOSED,
+            }
         ),
     }
 )
@@ -165,6 +180,22 @@ class CircuitBreaker:
             return None
         return self._count(slow or ending is Ending.BAD, took_s if ending is Ending.BAD else 0.0, now)
 
+    def told(self, state: BreakerState, *, wait_s: float, reason: str, now: float) -> Change | None:
+        """Take over what the breaker of this name in another process found out: that it is open for `wait_s`,
+        or well. It is no trip of this one; calls that are out say nothing any more."""
+        if state is BreakerState.CLOSED:
+            well = self._state is BreakerState.CLOSED
+            return None if well else self._change(Cause.TOLD_WELL, reason, now)
+        if state is not BreakerState.OPEN or wait_s <= 0:
+            return None
+        until = now + min(wait_s, self.policy.open_s) + FOLLOW_S
+        change = None
+        if self._state is not BreakerState.OPEN:
+            change = self._change(Cause.TOLD_BAD, reason, now)
+            self.open_until = until
+        self.open_until = max(self.open_until, until)
+        return change
+
     def _probed(self, ending: Ending, slow: bool, took_s: float, now: float) -> Change | None:
         self._probe_at = None
         if ending is Ending.IGNORED:
@@ -215,7 +246,7 @@ class CircuitBreaker:
         self._probe_at = None
         if self._state is BreakerState.OPEN:
             self.open_until = now + self.policy.open_s
-            self.trips += was is BreakerState.CLOSED
+            self.trips += was is BreakerState.CLOSED and cause is not Cause.TOLD_BAD
         elif self._state is BreakerState.CLOSED:
             self._calls, self._bad, self._extra = [0] * SLICES, [0] * SLICES, [0] * SLICES
             self._bad_at.clear()

@@ -18,7 +18,7 @@ from forebay.core.job import Hold, JobError, Lease
 from forebay.core.lifecycle import State
 from forebay.core.planning import note_late, room
 from forebay.core.renewing import Renewals
-from forebay.core.replicas import Item, Replica, Run
+from forebay.core.replicas import UNKNOWN, Item, Replica, Run, Traces
 from forebay.core.requests import RequestPolicy
 from forebay.core.task import TaskSpec
 from forebay.core.waking import next_wake
@@ -61,6 +61,8 @@ class Dispatcher:
         """The engine's answer to LeaseJobs."""
         entry = self.hand.tasks[task]
         entry.asked = 0
+        if leases:
+            self.hand.ahead.took(now - entry.asked_at)
         if len(leases) < asked:
             entry.dry_at = now
         else:
@@ -91,23 +93,21 @@ class Dispatcher:
         error: JobError,
         now: float,
         jitter: float,
-        tag: int | None = None,
-        idle: bool = False,
+        traces: Traces = UNKNOWN,
         log: str = "",
     ) -> None:
-        """A child is gone; `error` names how, `tag` the single item it ran then, where that is known.
-
-        `idle`: it ran nothing then, so what it had been sent goes back untouched. `log`: what it printed
-        since its last results. Settles or takes back everything it had.
+        """A child is gone; `error` names how, `traces` what it ran, `log` is what it printed since its last
+        results. Settles or takes back everything it had.
         """
         gone = self.hand.replicas.pop(replica, None)
         if gone is None:
             return
         for run in gone.runs:
             self.hand.tasks[run.task].runs_out -= 1
-        head, started, unstarted = gone.head(), *left_by(gone, tag, idle=idle)
+        head, started, unstarted = gone.head(), *left_by(gone, traces)
         # What nobody waits for any more ran there too, and may be what killed it.
-        alone = sum(len(run.items) for run in gone.runs if run is head or run.parallel) == 1
+        ran = [run for run in gone.runs if run is head or run.parallel or traces.tag in run.items]
+        alone = sum(len(run.items) for run in ran) == 1
         tenants = {lease.job.tenant for lease in with_replica(gone)}
         for item, run in started:
             jitter = (jitter + GOLDEN) % 1.0
@@ -275,7 +275,7 @@ class Dispatcher:
         stopping.watch(hand, now)
         breaking.tend(hand, now)
         answering.settle_all(hand)
-        stopping.retire_empty(hand)
+        stopping.retire_empty(hand, draining=self.draining)
         note_late(hand, now)
         if self.draining or not any(one.open for one in hand.replicas.values()):
             stopping.release_waiting(hand, now)
@@ -307,7 +307,7 @@ class Dispatcher:
                 limit = entry.guard.limit(limit, now)
             if limit <= 0:
                 continue
-            entry.asked = limit
+            entry.asked, entry.asked_at = limit, now
             entry.knocks = 0
             entry.dry_at = None
             self.hand.actions.append(LeaseJobs(name, limit))

@@ -7,15 +7,19 @@ of the moment, and no bound has to be found by anybody.
 from forebay.core import levels
 from forebay.core.admission import Offer, Reason, Rejected
 from forebay.core.basin import Asked, Basin, Looked
-from forebay.core.feasibility import Foretold, foretell
+from forebay.core.feasibility import Foretold
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.job import PRIORITY_NORMAL, Job
+from forebay.core.newcomer import costs_others, foretold, keeps_s
 from forebay.core.requests import Request, Reservoir
 from forebay.core.shedding import SPREAD_SHARE, book, bounds_s, excess_s, item_s, shed
+from forebay.core.shut import refusal
 from forebay.core.variants import Ladder
 
 MARGIN_SHARE = 0.1  # of the time a request has: kept free for its way here and back
 MARGIN_MAX_S = 0.25
+WAY_IN_SHARE = 0.5  # of this: for the way here, less what is known to have passed on it
+SURE = 2.0  # times the doubt is kept free, where the deadline leaves room for a line nevertheless
 LAGS = 2.0  # and for a process that is late itself: on the way in, and on the way out
 LAG_SHARE_MAX = 0.2  # of the time a request has: one stall must not shut the door
 PROBE_S = 1.0  # after so long without a run, what was measured is old: one request goes and sees
@@ -67,7 +71,7 @@ def expected_wait_s(hand: Hand, task: str, *, now: float) -> float | None:
     """Return in how long a request that comes now would start, None where nobody knows."""
     asked = Asked(task, "", PRIORITY_NORMAL, 0, now, float("inf"))
     ahead = hand.basin.reservoirs[task].ahead(PRIORITY_NORMAL, float("inf"))
-    told = _foretold(hand, hand.tasks[task], asked, ahead, now)
+    told = foretold(hand, hand.tasks[task], asked, ahead, now)
     return None if told is None else told.starts_s
 
 
@@ -84,6 +88,9 @@ def _judge(
         wait_s = task.guard.breaker.retry_after_s(now=now)
         if wait_s > 0:
             return Rejected(Reason.BREAKER_OPEN, wait_s * (1.0 + SPREAD_SHARE * jitter)), None, False
+    shut = refusal(hand, task, asked, now=now, jitter=jitter) or _over(hand, task, asked, now, jitter)
+    if shut is not None:
+        return shut, None, False
     victim = None
     full = _full(reservoir, asked)
     if full is not None:
@@ -94,44 +101,88 @@ def _judge(
     if not basin.waiting and not task.runs_out and now - task.last_run_at > PROBE_S:
         return None, None, True
     ahead = reservoir.ahead(asked.priority, asked.deadline_at)
-    told = _foretold(hand, task, asked, ahead, now)
+    told = foretold(hand, task, asked, ahead, now)
     if told is None:
         return None, victim, False
     if task.ladder is not None:
         _press(task, task.ladder, asked, told, now)
         levels.look(hand, task, now)
-        told = _foretold(hand, task, asked, ahead, now) or told
-    late_s = _late_s(basin, asked, told, now)
-    if late_s <= 0:
+        told = foretold(hand, task, asked, ahead, now) or told
+    late_s = _missed_s(hand, asked, told, now)
+    costs = late_s <= 0 and costs_others(hand, task, asked, told, ahead, now)
+    if late_s <= 0 and not costs:
         stands_s = 0.0 if reservoir.newest_first else excess_s(task, told)
         if stands_s <= 0:
             return None, victim, False
         after_s = book(basin, asked.task, item_s(hand, task), stands_s, now, jitter)
         return Rejected(Reason.SHED, after_s), None, False
-    if reservoir.newest_first:  # it would go before all others of its class
-        return _infeasible(hand, task, asked, told, late_s, now, jitter), None, False
-    crowd = reservoir.crowd(asked.tenant)
-    pushed = None if crowd is None else reservoir.newest_of(crowd, asked.priority)
-    if pushed is not None and pushed.key < (asked.priority, asked.deadline_at, 1 << 62):
-        instead = _foretold(hand, task, asked, ahead - 1, now)
-        if instead is None or _late_s(basin, asked, instead, now) <= 0:
-            return None, pushed, False
+    if not reservoir.newest_first:  # else it would go before all others of its class
+        instead_of = _makes_room(hand, task, asked, ahead, now, costs=costs)
+        if instead_of is not None:
+            return None, instead_of, False
+    if costs:
+        told, late_s = _behind(hand, task, asked, told, now)
     return _infeasible(hand, task, asked, told, late_s, now, jitter), None, False
 
 
-def _late_s(basin: Basin, asked: Asked, told: Foretold, now: float) -> float:
+def _makes_room(
+    hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float, *, costs: bool
+) -> Request | None:
+    """Return the newest of a tenant that crowds, where a request of another would be in time in its stead."""
+    reservoir = hand.basin.reservoirs[asked.task]
+    crowd = reservoir.crowd(asked.tenant)
+    newest = None if crowd is None else reservoir.newest_of(crowd, asked.priority)
+    if newest is None:
+        return None
+    before = newest.key < (asked.priority, asked.deadline_at, 1 << 62)
+    if not (before or costs):  # without it the request would not be done any earlier
+        return None
+    instead = foretold(hand, task, asked, ahead - before, now)
+    return newest if instead is None or _missed_s(hand, asked, instead, now) <= 0 else None
+
+
+def _over(hand: Hand, task: TaskHand, asked: Asked, now: float, jitter: float) -> Rejected | None:
+    """Return the refusal of a request whose time has passed: nobody waits for it, whatever is expected."""
+    if asked.deadline_at > now:
+        return None
+    after_s = book(hand.basin, asked.task, item_s(hand, task), 0.0, now, jitter)
+    passed = f"{now - asked.created_at:.3g} s had passed when it was read"
+    return Rejected(Reason.TOO_LATE, after_s, told=passed)
+
+
+def _missed_s(hand: Hand, asked: Asked, told: Foretold, now: float) -> float:
     """Return by how much a request would miss what it may take of its time, 0 or less when it would not.
 
-    What would start at once is let in on the expectation alone: nothing is gained by refusing it.
+    What would start at once is let in by what its turn, in a moment, will ask: nothing is gained by more.
     """
+    if told.starts_s > 0:
+        return _late_s(hand.basin, asked, told, now)
+    return now + told.ends_s + keeps_s(hand, hand.tasks[asked.task], asked, now) - asked.deadline_at
+
+
+def _behind(hand: Hand, task: TaskHand, asked: Asked, told: Foretold, now: float) -> tuple[Foretold, float]:
+    """Return when a request would be done behind all that wait, with a full batch, where it costs nobody
+    anything; and by how much that is later than it asks."""
+    size = task.spec.batch_max
+    last = -(-len(hand.basin.reservoirs[asked.task]) // size) * size + size - 1
+    told = foretold(hand, task, asked, last, now) or told
+    return told, max(1e-6, now + told.ends_s - asked.deadline_at)
+
+
+def _late_s(basin: Basin, asked: Asked, told: Foretold, now: float) -> float:
+    """Return the same of one that has to wait: its time is not all its run's, nor is all foreseen."""
     has_s = asked.deadline_at - now
-    if told.starts_s <= 0:
-        return told.ends_s - has_s
     whole_s = asked.deadline_at - asked.created_at
-    spare_s = min(MARGIN_MAX_S, MARGIN_SHARE * whole_s) + min(LAGS * basin.lag_s, LAG_SHARE_MAX * whole_s)
+    ways_s = min(MARGIN_MAX_S, MARGIN_SHARE * whole_s)
+    ways_s -= min(WAY_IN_SHARE * ways_s, max(0.0, now - asked.created_at))
+    spare_s = ways_s + min(LAGS * basin.lag_s, LAG_SHARE_MAX * whole_s)
     if asked.priority > PRIORITY_NORMAL:
         spare_s += (1.0 - basin.reservoirs[asked.task].policy.soft_share) * has_s
-    return told.ends_s + told.doubt_s + spare_s - has_s
+    # Who comes too late has taken the time of two, so it pays to be sure; but where a run nearly fills the
+    # deadline there would be no line left, and with none the batches are small.
+    room_s = has_s - spare_s - 2.0 * (told.ends_s - told.starts_s)
+    doubt_s = max(told.doubt_s, min(SURE * told.doubt_s, room_s))
+    return told.ends_s + doubt_s + spare_s - has_s
 
 
 def _press(task: TaskHand, ladder: Ladder, asked: Asked, told: Foretold, now: float) -> None:
@@ -144,29 +195,6 @@ def _press(task: TaskHand, ladder: Ladder, asked: Asked, told: Foretold, now: fl
     if task.codel is not None:
         share = max(share, told.starts_s / bounds_s(task)[1])
     ladder.press(share, now=now)
-
-
-def _foretold(hand: Hand, task: TaskHand, asked: Asked, ahead: int, now: float) -> Foretold | None:
-    others_s = 0.0
-    if len(hand.tasks) > 1:
-        jobs_wait = hand.basin.smooth.live(now)  # for frames, and for requests with them
-        for name, other in hand.tasks.items():
-            if other is not task:
-                held = 0 if jobs_wait else len(other.held)
-                count = held + hand.basin.reservoirs[name].ahead(asked.priority, asked.deadline_at)
-                others_s += count * (other.fit.run_s(1) or 0.0)
-    rate = hand.basin.rate_per_s(asked.task)
-    fit = task.fit_of(asked.priority)
-    if task.ladder is not None and asked.priority >= PRIORITY_NORMAL:
-        ahead = round(ahead * levels.slower(hand, task, now))
-    told = foretell(hand, task, fit, ahead=ahead, others_s=others_s, rate_per_s=rate, now=now)
-    if told is None or told.starts_s <= 0:
-        return told
-    jobs = next((one for one in hand.tasks.values() if one.held), None)
-    if jobs is None or hand.basin.smooth.live(now) or not hand.basin.share.jobs_within(told.starts_s):
-        return told
-    run_s = jobs.fit.run_s(jobs.spec.batch_max) or 0.0  # of jobs, whose turn comes before this one's
-    return told._replace(starts_s=told.starts_s + run_s, ends_s=told.ends_s + run_s)
 
 
 def _no_worker(hand: Hand, now: float) -> Rejected | None:
@@ -211,7 +239,7 @@ def _shed_tail(hand: Hand, reservoir: Reservoir, priority: int, now: float, jitt
         task = hand.tasks[last.job.task]
         job = last.job
         asked = Asked(job.task, job.tenant, job.priority, 0, job.created_at, last.deadline_at)
-        told = _foretold(hand, task, asked, len(reservoir) - 1, now)
+        told = foretold(hand, task, asked, len(reservoir) - 1, now)
         if told is None or now + told.ends_s <= last.deadline_at:
             return
         shed(hand, last, now, jitter)
@@ -222,7 +250,7 @@ def _infeasible(
 ) -> Rejected:
     hand.basin.refused_at[asked.task] = now
     after_s = book(hand.basin, asked.task, item_s(hand, task), late_s, now, jitter)
-    needed_s = (told.ends_s + told.doubt_s) / (1.0 - MARGIN_SHARE)
+    needed_s = (told.ends_s + SURE * told.doubt_s) / (1.0 - MARGIN_SHARE)
     offer = Offer(
         earliest_p50_at=now + told.ends_s,
         earliest_p90_at=now + told.ends_s + told.doubt_s,

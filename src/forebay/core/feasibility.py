@@ -51,11 +51,13 @@ def foretell(
     if spec.concurrency > 1:
         return _beside(hand, task, ahead, others_s, each_s, fit.deviation_s)
     if spec.batch_max > 1:
-        full_s = fit.run_s(spec.batch_max) or 0.0
+        full_s = fit.likely_s(spec.batch_max) or 0.0
         runs, place = divmod(ahead, spec.batch_max)
         wait_s = start_after(offsets, runs, full_s)
         size = min(spec.batch_max, place + 1 + round(rate_per_s * wait_s))
-        run_s = fit.run_s(size) or 0.0
+        # What starts at once goes by what is sure, as nothing is found out before it has run. By the turn of
+        # what waits the run before it has told more, and only who can be in time by that is run.
+        run_s = (fit.likely_s(size) if wait_s > 0 else fit.run_s(size)) or 0.0
     else:
         runs = ahead + 1
         wait_s = _filled(offsets, ahead * each_s + others_s)
@@ -69,6 +71,8 @@ def free_in(replica: Replica, now: float) -> float | None:
     if not replica.runs:
         return 0.0
     left_s = replica.busy_until - now
+    if len(replica.runs) == 1 and replica.runs[0].likely_s is not None:
+        left_s = replica.since + replica.runs[0].likely_s - now
     if left_s == float("inf"):
         return None
     if left_s > 0:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from forebay.core.actions import Action, Ran
+from forebay.core.ahead import Ahead
 from forebay.core.basin import Basin
 from forebay.core.codel import Codel, Discipline
 from forebay.core.guard import Guard
@@ -23,12 +24,13 @@ class TaskHand:
     """One task of the set: what waits in hand for a replica, and what we know of its service."""
 
     __slots__ = (
-        "asked", "codel", "dry_at", "filled", "fit", "fits", "guard", "held", "knocks", "ladder",
-        "last_run_at", "runs_out", "spec", "wait_pays",
+        "ahead", "asked", "asked_at", "codel", "dry_at", "filled", "fit", "fits", "gathers_since", "guard",
+        "held", "knocks", "ladder", "last_run_at", "runs_out", "spec", "wait_pays",
     )  # fmt: skip
 
-    def __init__(self, spec: TaskSpec, guard: Guard | None = None) -> None:
+    def __init__(self, spec: TaskSpec, guard: Guard | None = None, ahead: Ahead | None = None) -> None:
         self.spec = spec
+        self.ahead = ahead or Ahead()
         self.guard = guard
         self.codel = None if spec.discipline is Discipline.DEADLINE else Codel()
         self.held: deque[Item] = deque()
@@ -37,9 +39,11 @@ class TaskHand:
         self.fit = self.fits[0]  # the law of ordinary work, at the level where it runs now
         self.filled = 0.0  # the share of its queue that waits there, as far as we were told
         self.asked = 0  # the limit of the lease request that is out, 0 when none is
+        self.asked_at = 0.0  # when it went out
         self.knocks = 1  # rings since the last request was sent; 0 = nothing new is known of
         self.dry_at: float | None = None  # when a request last came back short
         self.runs_out = 0
+        self.gathers_since: float | None = None  # a run of requests could start and waits for newcomers
         self.wait_pays = True  # whether the last wait for a fuller batch brought anything
         self.last_run_at = float("-inf")  # when a run last ended
 
@@ -80,8 +84,9 @@ class Hand:
         requests: Mapping[str, RequestPolicy] | None = None,
     ) -> None:
         guards = guards or {}
+        self.ahead = Ahead()
         self.tasks: Mapping[str, TaskHand] = {
-            spec.name: TaskHand(spec, guards.get(spec.name)) for spec in specs
+            spec.name: TaskHand(spec, guards.get(spec.name), self.ahead) for spec in specs
         }
         self.basin = Basin(self.tasks, requests)
         self.guarded = [(guard, self.tasks[name]) for name, guard in guards.items()]
@@ -150,6 +155,7 @@ class Hand:
             took_s = run.busy_s or (0.0 if run.started_at is None else now - run.started_at)
             if took_s > 0:  # else the clock was set back meanwhile, and the run says nothing of the service
                 self.tasks[run.task].ran(run, took_s)
+                run.replica.heard(run, now)
                 if run.sent and run.sent[0][1].request:
                     beside = run.replica.beside(self.tasks[run.task].spec.concurrency)
                     self.basin.ran(took_s / beside, now=now)

@@ -112,6 +112,7 @@ class JobRecord(NamedTuple):
     standing: Standing
     redriven_as: str | None = None
     edited: bytes | None = None  # the payload that a redrive of a dead letter takes in place of its own
+    spooled: bool = False  # it waits beside the engine, which is away and does not know of it
 
 
 class Lease(NamedTuple):
@@ -220,6 +221,7 @@ class Verdict(str, Enum):
     STORED = "stored"
     REPLAYED = "replayed"  # the same job was there already; nothing was stored
     JOINED = "joined"  # a job with the same fingerprint does or did this work; nothing was stored
+    SPOOLED = "spooled"  # stored beside the engine, which is away; it gets the job when it is back
     CONFLICT = "conflict"  # the id or the idempotency key is taken by another body; nothing was stored
 
 

@@ -1,13 +1,12 @@
 """LiveFit: ServiceFit that notices within a few runs that the service has become another."""
 
-from forebay.core.service import ServiceFit
+from forebay.core.service import KNOWN_RUNS, ServiceFit
 
 JUMP_RUNS = 3  # so many runs in a row, all on one side and all far off, are another service
 JUMP_SHARE = 0.2  # far off: more than this share of what was expected
 JUMP_SPREADS = 2.5  # and more than so many mean deviations
 DRIFT_RUNS = 8  # or so many, all on one side
 DRIFT_SHARE = 0.08
-KNOWN_RUNS = 4  # before that nothing is known well enough to be off it
 KEPT = 0.3  # weight of what was known before, after a jump
 
 
@@ -24,8 +23,8 @@ class LiveFit(ServiceFit):
 
     def observe(self, items: int, took_s: float) -> None:
         """Take in one run of `items` that took `took_s` seconds."""
-        expected_s = self.run_s(items) if self.runs >= KNOWN_RUNS else None
-        if not expected_s:
+        expected_s = self.run_s(items) if self.runs >= KNOWN_RUNS and self.knows(items) else None
+        if not expected_s:  # of a size that is new, it is no jump: it is what was to be learned
             super().observe(items, took_s)
             return
         run = (items, took_s, took_s > expected_s)

@@ -1,21 +1,21 @@
 """Which run starts on which replica now, and how much more to lease: the plan of one moment.
 
-Leasing ahead follows the measured service time: a replica may have `AHEAD_S` of expected work beyond
-what it runs; a run of up to `FORESEEN_S` lets the next piece be leased when it is about to end, a longer
-one when it has ended. So short work keeps the replicas busy, and long jobs are never held back from an
-idle replica elsewhere. Where the estimate was wrong, a replica is late: what waits behind it is asked
-back and nothing is planned on it.
+Leasing ahead follows the measured service time: a replica may have as much expected work beyond what it
+runs as a lease takes (core.ahead); a run of up to `FORESEEN_S` lets the next piece be leased when it is about
+to end, a longer one when it has ended. So short work keeps the replicas busy, and long jobs are never held
+back from an idle replica elsewhere. Where the estimate was wrong, a replica is late: what waits behind it is
+asked back and nothing is planned on it.
 """
 
 from collections.abc import Iterable
 
 from forebay.core.actions import GiveBack, RunBatch
+from forebay.core.ahead import AHEAD_S
 from forebay.core.batching import Trigger, closes_at, tightest, trigger
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.keeping import left_to_jobs, lends
 from forebay.core.replicas import Item, Replica, Run
 
-AHEAD_S = 0.005  # expected work a replica may have beyond what it runs
 WAKE_S = 1e-6  # whoever was woken for an instant is there, whatever the rounding of its sums
 UNSURE_MAX_S = 0.025  # and so much more of requests, where runs are known to end earlier than expected
 FRAME_MAX = 256  # single items in one run
@@ -113,10 +113,9 @@ def next_start_at(hand: Hand, now: float) -> float | None:
     for replica in hand.replicas.values():
         ends = _ends_at(replica)
         if ends is not None:
-            for at in (ends - _unsure_s(hand, replica), ends - AHEAD_S):
-                if at > now:
-                    soonest = at if soonest is None else min(soonest, at)
-                    break
+            instants = (ends - _unsure_s(hand, replica), ends - hand.ahead.s)
+            if coming := [at for at in instants if at > now]:
+                soonest = min(coming) if soonest is None else min(soonest, *coming)
     return soonest
 
 
@@ -126,7 +125,7 @@ def _capacity(task: TaskHand, replica: Replica, now: float) -> int:
     if now_sendable or task.spec.concurrency > 1:
         return now_sendable
     ends = _ends_at(replica)
-    if ends is None or now < ends - AHEAD_S:
+    if ends is None or now < ends - task.ahead.s:
         return 0
     return piece_of(task)  # about to be free: have the next piece ready
 
@@ -137,10 +136,10 @@ def wait_is_short(hand: Hand, replica: Replica, now: float) -> bool:
 
 
 def _unsure_s(hand: Hand, replica: Replica) -> float:
-    """Return how long before the expected end of what a replica runs the next piece should be with it."""
+    """Return how long before the expected end of what a replica runs the next piece should leave for it."""
     head = replica.head()
     unsure_s = 0.0 if head is None else hand.tasks[head.task].fit.deviation_s
-    return AHEAD_S + min(UNSURE_MAX_S, unsure_s)
+    return AHEAD_S + replica.way_s + min(UNSURE_MAX_S, unsure_s)
 
 
 def sendable(task: TaskHand, replica: Replica, now: float) -> int:
@@ -159,9 +158,9 @@ def sendable(task: TaskHand, replica: Replica, now: float) -> int:
     if replica.head() is None:  # async calls only: they do not stand in the way
         return piece_of(task)
     unit_s = task.fit.run_s(spec.batch_max)
-    if unit_s is None or len(replica.runs) >= RUNS_MAX or now - replica.since > 2 * AHEAD_S:
+    if unit_s is None or len(replica.runs) >= RUNS_MAX or now - replica.since > 2 * task.ahead.s:
         return 0
-    left_s = 2 * AHEAD_S - max(0.0, replica.busy_until - now)
+    left_s = 2 * task.ahead.s - max(0.0, replica.busy_until - now)
     if left_s < unit_s:
         return 0
     if spec.batch_max > 1:
@@ -204,7 +203,7 @@ def _oldest_first(tasks: Iterable[TaskHand]) -> list[TaskHand]:
 
 
 def piece_of(task: TaskHand) -> int:
-    """Return the items of one piece: a batch, what may run at once, or AHEAD_S worth of single items."""
+    """Return the items of one piece: a batch, what may run at once, or single items for a lease's time."""
     spec = task.spec
     if spec.batch_max > 1:
         return spec.batch_max
@@ -213,7 +212,7 @@ def piece_of(task: TaskHand) -> int:
     each_s = task.fit.run_s(1)
     if each_s is None:
         return 1
-    return max(1, min(FRAME_MAX, int(AHEAD_S / max(each_s + task.fit.deviation_s / FRAME_MAX, 1e-6))))
+    return max(1, min(FRAME_MAX, int(task.ahead.s / max(each_s + task.fit.deviation_s / FRAME_MAX, 1e-6))))
 
 
 def _ends_at(replica: Replica) -> float | None:
@@ -297,7 +296,9 @@ def send(hand: Hand, task: TaskHand, replica: Replica, items: list[Item], why: T
         replica.runs.append(run)
     else:
         idle = replica.head() is None
-        expected_s = task.fit_at(run.level).run_s(run.size)
+        fit = task.fit_at(run.level)
+        expected_s = fit.run_s(run.size)
+        run.likely_s = None if fit.knows(run.size) else fit.likely_s(run.size)
         until = now if idle else max(now, replica.busy_until)
         replica.busy_until = until + (float("inf") if expected_s is None else expected_s)
         replica.runs.append(run)

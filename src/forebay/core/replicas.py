@@ -2,10 +2,27 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from forebay.core.actions import KillReason
 from forebay.core.breaker import Permit
 from forebay.core.job import Lease
+
+WAY_LEAST_S = 0.0002  # between two runs: more, and the second one was not there when the first one ended
+WAY_MAX_S = 0.025  # a stall of the machine is no way
+WAY_GAIN = 0.2
+WAY_FADE = 0.998  # of a run that was there in time: the way may be shorter by now
+
+
+class Traces(NamedTuple):
+    """What is known of what a dead child ran, where anything is."""
+
+    tag: int | None = None  # the single item that ran then
+    idle: bool = False  # nothing ran: what it had been sent goes back untouched
+    arrived: int | None = None  # the last run that it had taken in; those behind it cannot have begun
+
+
+UNKNOWN = Traces()
 
 
 class Item:
@@ -41,8 +58,8 @@ class Run:
     """What was sent to a replica in one piece."""
 
     __slots__ = (
-        "alone", "busy_s", "id", "items", "level", "parallel", "replica", "sent", "sent_at", "singles",
-        "size", "size_b", "started_at", "task",
+        "alone", "busy_s", "id", "items", "level", "likely_s", "parallel", "replica", "sent", "sent_at",
+        "singles", "size", "size_b", "started_at", "task",
     )  # fmt: skip
 
     def __init__(
@@ -60,8 +77,19 @@ class Run:
         self.size = 0
         self.size_b = 0  # of the inputs, as they were sent
         self.busy_s = 0.0  # inside handlers, as the child says; 0 when it does not know
+        self.likely_s: float | None = None  # so long, where none of its size was seen: else as measured
         self.sent_at = 0.0
         self.started_at: float | None = None
+
+
+class Shut(NamedTuple):
+    """Why an upstream takes no calls, since when, and when it may take some again at the earliest; `sure`:
+    it does then."""
+
+    since: float
+    opens_at: float
+    why: str  # for people
+    sure: bool = False
 
 
 class Replica:
@@ -69,7 +97,7 @@ class Replica:
 
     __slots__ = (
         "busy_until", "calls_found", "calls_max", "failures", "has_worked", "id", "items_done", "kill",
-        "kill_tag", "killed_at", "late", "name", "retiring", "runs", "since",
+        "kill_tag", "killed_at", "late", "name", "retiring", "runs", "shut", "since", "way_s",
     )  # fmt: skip
 
     def __init__(self, replica: int, name: str = "", calls_max: int | None = None) -> None:
@@ -81,6 +109,8 @@ class Replica:
         self.late = False  # its head takes much longer than expected: nothing is planned on it
         self.calls_max = calls_max  # of an upstream: beside each other, where that is less than the task says
         self.calls_found = calls_max or None  # the same, but while it pauses what it was before
+        self.shut: Shut | None = None  # of an upstream, while it takes no calls
+        self.way_s = 0.0  # measured: what is said to it and back takes so long, besides the work itself
         self.items_done = 0
         self.has_worked = False  # some item succeeded here
         self.failures = 0  # in a row since then, of errors that another process might not have
@@ -102,6 +132,16 @@ class Replica:
     def beside(self, concurrency: int) -> int:
         """Return how many items of a task run here at once: of an upstream what was found for it."""
         return concurrency if self.calls_found is None else min(self.calls_found, concurrency)
+
+    def heard(self, run: Run, now: float) -> None:
+        """It did a run: learn how long the way there and back takes, where it did not wait behind another."""
+        if run.started_at is None or run.busy_s <= 0 or run.parallel:
+            return
+        if now - run.started_at - run.busy_s > WAY_LEAST_S:
+            away_s = min(WAY_MAX_S, max(0.0, now - run.sent_at - run.busy_s))
+            self.way_s += WAY_GAIN * (away_s - self.way_s)
+        else:
+            self.way_s *= WAY_FADE
 
     def head(self) -> Run | None:
         """Return the sequential run that is being worked on, None when there is none."""

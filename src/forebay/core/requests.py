@@ -37,7 +37,7 @@ class End(str, Enum):
     DONE = "done"  # its output, in time
     FAILED = "failed"  # the handler failed, or it was given up after it killed its worker
     LATE = "late"  # its deadline passed, or could no longer be met when its turn came
-    BARRED = "barred"  # the breaker of its task opened while it waited
+    BARRED = "barred"  # while it waited the breaker of its task opened, or its upstream took no calls
     SHED = "shed"  # it made room for others
     LOST = "lost"  # its worker died and there was no time for another try
     GONE = "gone"  # whoever waited has hung up
@@ -191,6 +191,11 @@ class Reservoir:
     def at(self, place: int) -> Request:
         """Return the request at a place in line, 0 is the next."""
         return self._waiting[self._line[place][2]]
+
+    def due(self, place: int) -> tuple[int, float]:
+        """Return the priority and the deadline of the request at a place in line."""
+        priority, deadline_at, _ = self._line[place]
+        return priority, deadline_at
 
     def newest_of(self, tenant: str, priority: int) -> Request | None:
         """Return the last in line of a tenant within a class, None when it has none there."""

@@ -5,20 +5,20 @@ decided at the last moment. What cannot be done in time any more is answered the
 """
 
 from forebay.core.answering import late, lease_of
-from forebay.core.batching import Trigger, closes_at, trigger
+from forebay.core.batching import DEADLINE_MARGIN_S, Trigger, closes_at, trigger
 from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.keeping import note_use, riders
 from forebay.core.levels import look_all
+from forebay.core.parting import best_part, crowded, fitting, may_run, spare_s
 from forebay.core.planning import piece_of, send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
 from forebay.core.requests import End, Request, Reservoir
-from forebay.core.service import ServiceFit
 from forebay.core.shedding import tend
 
-RETURN_S = 0.002  # for the way of an output back to whoever waits
-CROWDED_S = 0.25  # after a refusal requests are taken for more than can be done
-PAYS = 1.02  # giving one more up must do more than this times as many a second
+RUNS_AHEAD_MAX = 8  # with one replica, where they are short and the way to it is long
+GATHER_MAX_S = 0.005  # a run that could start waits so long for those who have just connected
+GATHER_SHARE = 0.2  # and no longer than this share of what one item takes: it must pay
 
 
 def start(hand: Hand, *, now: float) -> None:
@@ -34,6 +34,8 @@ def start(hand: Hand, *, now: float) -> None:
         jobs_first = both and basin.share.jobs_next() and not basin.smooth.live(now)
         began = _jobs(hand, now) if jobs_first else _requests(hand, now)
         if not began:  # the turn of the jobs is not taken from them ahead of time
+            if not jobs_first and any(task.gathers_since is not None for task in hand.tasks.values()):
+                return  # in a moment requests need the replica
             began = _requests(hand, now, idle_only=True) if jobs_first else _jobs(hand, now)
         if not began:
             return
@@ -51,8 +53,12 @@ def closes(hand: Hand, now: float) -> float | None:
     soonest: float | None = None
     for name, reservoir in hand.basin.reservoirs.items():
         first, task = reservoir.first(), hand.tasks[name]
-        if first is not None and task.spec.batch_wait_s > 0:
-            at = _closes_at(task, reservoir, first)
+        if first is None:
+            continue
+        times = [] if task.gathers_since is None else [_gathers_until(hand, task, reservoir, first)]
+        if task.spec.batch_wait_s > 0:
+            times.append(_closes_at(task, reservoir, first))
+        for at in times:
             if at > now:
                 soonest = at if soonest is None else min(soonest, at)
     return soonest
@@ -82,7 +88,10 @@ def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
         first = reservoir.first()
         assert first is not None
         at = now if replica.head() is None else max(now, replica.busy_until)
-        if task.spec.batch_max > 1 and _waits_for_company(task, reservoir, first, now):
+        if task.spec.batch_max > 1 and (
+            _waits_for_company(task, reservoir, first, now)
+            or _gathers(hand, task, replica, reservoir, first, now)
+        ):
             continue
         tend(hand, task, at, now)
         members = _members(hand, task, reservoir, _takes(hand, task, replica, len(reservoir), now), at, now)
@@ -119,8 +128,9 @@ def _takes(hand: Hand, task: TaskHand, replica: Replica, waiting: int, now: floa
     # The next piece is with the child before the one it runs ends, so that no time passes between them; a
     # batch not before it is full, as others may come until then.
     size = piece_of(task)
-    if waiting >= (size if spec.batch_max > 1 else 1) and replica.open and len(replica.runs) == 1:
-        return size if wait_is_short(hand, replica, now) and not replica.runs[0].alone else 0
+    if waiting >= (size if spec.batch_max > 1 else 1) and replica.open:
+        few = 0 < len(replica.runs) < RUNS_AHEAD_MAX and not replica.runs[0].alone
+        return size if few and wait_is_short(hand, replica, now) else 0
     return 0
 
 
@@ -140,6 +150,31 @@ def _waits_for_company(task: TaskHand, reservoir: Reservoir, first: Request, now
     return why is None
 
 
+def _gathers(
+    hand: Hand, task: TaskHand, replica: Replica, reservoir: Reservoir, first: Request, now: float
+) -> bool:
+    """Say whether a run that could start now waits a moment for those who have just connected: the calls of a
+    burst come one after another, and the first of them alone would keep the replica from all others."""
+    most = may_run(task.fit_of(first.job.priority), task.spec.batch_max, first.deadline_at - now)
+    if replica.runs or len(reservoir) >= most or hand.basin.knocks.until() is None:
+        task.gathers_since = None
+        return False
+    if task.gathers_since is None:
+        task.gathers_since = now
+    return now < _gathers_until(hand, task, reservoir, first)
+
+
+def _gathers_until(hand: Hand, task: TaskHand, reservoir: Reservoir, first: Request) -> float:
+    """Return when a run that gathers starts at the latest."""
+    since, until = task.gathers_since, hand.basin.knocks.until()
+    if since is None or until is None:
+        return float("-inf")
+    fit = task.fit_of(first.job.priority)
+    wait_s = min(GATHER_MAX_S, GATHER_SHARE * (fit.run_s(1) or 0.0))
+    last_s = (fit.run_s(len(reservoir)) or 0.0) + DEADLINE_MARGIN_S
+    return min(until, since + wait_s, first.deadline_at - last_s)
+
+
 def _closes_at(task: TaskHand, reservoir: Reservoir, first: Request) -> float:
     return closes_at(
         size=min(len(reservoir), task.spec.batch_max),
@@ -156,48 +191,24 @@ def _members(
     """Return who starts at `at`, in order; answers those that cannot be in time for it."""
     if task.spec.batch_max == 1:
         return _singles(hand, task, reservoir, room, at)
-    refused_at = hand.basin.refused_at.get(task.spec.name, float("-inf"))
-    while len(reservoir):
-        members = [reservoir.at(place) for place in range(min(room, len(reservoir)))]
+    while (first := reservoir.first()) is not None:
+        most = may_run(task.fit_of(first.job.priority), room, first.deadline_at - at)
+        members = [reservoir.at(place) for place in range(min(most, len(reservoir)))]
         if reservoir.newest_first:
             members.sort(key=lambda one: one.key)
         fit = task.fit_of(members[0].job.priority)  # all run at the level of the most urgent
-        crowded = len(reservoir) > room or now - refused_at < CROWDED_S
-        skip, size = _best_part(fit, members, at) if crowded else (0, 1)
-        least_s = (fit.run_s(size) or 0.0) + RETURN_S
+        crowd = crowded(hand.basin, task.spec.name, waiting=len(reservoir), room=most, now=now)
+        free_s = spare_s(fit, members[0].deadline_at - members[0].job.created_at, crowd=crowd)
+        due = [(one.job.priority, one.deadline_at) for one in members]
+        skip, size = best_part(fit.run_s, due, at, free_s) if crowd else (0, 1)
+        least_s = (fit.run_s(size) or 0.0) + free_s
         hopeless = [one for one in members[: skip + size] if at + least_s > one.deadline_at and not one.probe]
         if not hopeless:
             tightest = min((one.deadline_at for one in members if not one.probe), default=float("inf"))
-            return members[: size if crowded else _fitting(fit, len(members), tightest - at)]
+            return members[: size if crowd else fitting(fit.run_s, len(members), tightest - at)]
         for one in hopeless:
             late(hand, one)
     return []
-
-
-def _best_part(fit: ServiceFit, members: list[Request], at: float) -> tuple[int, int]:
-    """Return how many of the first to give up, and how many to run together then, so that the most are done
-    in their time. A small batch for the sake of one that is nearly late costs those behind it theirs, and
-    leaves the next batch with members that are nearly late as well.
-    """
-    best, best_rate, size = (0, 1), 0.0, 1
-    for skip, one in enumerate(members):
-        if one.job.priority != members[0].job.priority:
-            break  # nobody is given up for less urgent ones
-        most = len(members) - skip
-        while size < most and at + (fit.run_s(size + 1) or 0.0) + RETURN_S <= one.deadline_at:
-            size += 1
-        size = min(size, most)
-        rate = size / max(fit.run_s(size) or 0.0, 1e-9)
-        if at + (fit.run_s(size) or 0.0) + RETURN_S <= one.deadline_at and rate > best_rate * PAYS:
-            best, best_rate = (skip, size), rate
-    return best
-
-
-def _fitting(fit: ServiceFit, size: int, left_s: float) -> int:
-    """Return the largest run of up to `size` that ends within `left_s`, at least 1."""
-    while size > 1 and (fit.run_s(size) or 0.0) + RETURN_S > left_s:
-        size -= 1
-    return size
 
 
 def _singles(hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: float) -> list[Request]:
@@ -246,6 +257,7 @@ def _begin(hand: Hand, task: TaskHand, replica: Replica, members: list[Request],
         item.permit = request.permit
         if task.guard is not None and request.permit is not None and request.permit.probe:
             task.guard.probe_tag = item.tag
+    task.gathers_since = None
     live = hand.basin.smooth.live(now)
     if live:
         items += riders(hand, task, members, now)

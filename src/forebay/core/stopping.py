@@ -95,21 +95,28 @@ def unstarted(hand: Hand, items: Sequence[Item], now: float) -> None:
     """Take back what a replica never started: in line again, or ended when somebody wanted its end."""
     again: list[Item] = []
     for item in items:
-        if item.cancel_by is None:
-            again.append(item)
-        else:
+        deadline_at = item.lease.job.deadline_at
+        if item.cancel_by is not None:
             hand.settle(item, forced(item, item.force or KillReason.CANCEL, now))
+        elif deadline_at is not None and now >= deadline_at:  # nobody looks at it a second time
+            hand.settle(item, forced(item, KillReason.DEADLINE, now))
+        else:
+            again.append(item)
     hand.wait_again(again)
 
 
-def retire_empty(hand: Hand) -> None:
-    """Retire the replicas that are worn, and stop those that are retired and have nothing left."""
+def retire_empty(hand: Hand, *, draining: bool = False) -> None:
+    """Retire the replicas that are worn, and stop those that are retired and have nothing left. In a drain
+    every one goes as soon as it is idle: what it holds, a device before all, is free for others."""
+    leaving = draining and not hand.basin.open
     limits = [task.spec.recycle_after for task in hand.tasks.values() if task.spec.recycle_after]
     for replica in hand.replicas.values():
         broken = (
             replica.failures >= FAILURES_IN_ROW_MAX and replica.calls_max is None
         )  # else a server's fault
         if broken or (limits and replica.items_done >= min(limits)):
+            replica.retiring = True
+        if leaving and replica.calls_max is None:  # a server of somebody else's holds nothing of ours
             replica.retiring = True
         if replica.retiring and not replica.runs and replica.kill is None:
             replica.kill = KillReason.STOP

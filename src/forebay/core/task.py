@@ -43,7 +43,8 @@ class TaskSpec:
     queue_max: int | None = None  # None: the setting of the same name
     queue_bytes_max: int | None = None
     concurrency: int = 1  # async handlers running at once in one child
-    replicas: int | None = None
+    replicas: int | None = None  # the most
+    replicas_least: int | None = None  # where it is less: as many as the work needs, between the two
     devices: tuple[str, ...] | None = None
     recycle_after: int | None = None  # runs of a child before it is replaced
     recycle_memory_b: int | None = None  # resident bytes of a child before it is replaced

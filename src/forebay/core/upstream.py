@@ -24,6 +24,12 @@ BUSY_WORDS: Final = (
     "model is overloaded",
     "currently loading",
 )
+# What a gRPC status means in HTTP. Proxies that speak JSON to us and gRPC to the model send it on, and a call
+# that failed at once may come as 200 with nothing but this field.
+HTTP_OF_GRPC: Final = {
+    1: 500, 2: 500, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501,
+    13: 500, 14: 503, 15: 500, 16: 401,
+}  # fmt: skip
 # About this server and its key, not about the payload: another try, later, may go well.
 OPERATOR_STATUSES: Final = frozenset({401, 403, 407, 408, 409})
 # A conflict may last, and what is busy is not charged, so 409 must say that it passes: by Retry-After, or in
@@ -102,6 +108,12 @@ def judged(status: int, *, words: str = "", after_s: float | None = None) -> Jud
 
 def _passes(words: str, after_s: float | None) -> bool:
     return after_s is not None or any(phrase in words.lower() for phrase in PASSING_WORDS)
+
+
+def status_of(status: int, grpc_status: str) -> int:
+    """Return the HTTP status that counts: that of the gRPC status where the answer has one other than 0."""
+    known = grpc_status.isascii() and grpc_status.isdigit() and len(grpc_status) <= 2
+    return HTTP_OF_GRPC.get(int(grpc_status), status) if known else status
 
 
 def away(why: str) -> Judgement:

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from forebay.core.crons import ENTRIES_MAX, CronEntry
 from forebay.core.retry import RetryPolicy
@@ -43,7 +43,7 @@ class App:
 
     def task(
         self,
-        *,
+        *bare: Never,
         name: str | None = None,
         batch_max: int = 1,
         batch_wait: float | str | None = None,
@@ -58,7 +58,7 @@ class App:
         wait_interval: float | str | None = None,
         queue_max: int | None = None,
         queue_bytes_max: int | str | None = None,
-        replicas: int | None = None,
+        replicas: int | str | None = None,
         devices: str | list[str] | tuple[str, ...] | None = None,
         version: str | int = "1",
         priority: str | int = "normal",
@@ -88,7 +88,8 @@ class App:
         The class or function itself is returned unchanged. Raises AppError with one sentence that names
         the argument, its rule and the value.
         """
-        given = {key: value for key, value in locals().items() if key not in ("self", "unknown")}
+        given = {key: value for key, value in locals().items() if key not in ("self", "unknown", "bare")}
+        _no_bare("task", bare)
         return self._declare(given, unknown)
 
     def every(
@@ -131,7 +132,9 @@ class App:
 
         return declare
 
-    def pipeline(self, *, name: str | None = None, **unknown: object) -> Callable[[Target], Target]:
+    def pipeline(
+        self, *bare: Never, name: str | None = None, **unknown: object
+    ) -> Callable[[Target], Target]:
         """Return a decorator for a function without parameters that starts a `forebay.Pipeline` and returns
         what its `start` returned. `forebay serve` calls it in a process of its own, and again when that dies.
 
@@ -139,6 +142,7 @@ class App:
         that task. The function is returned unchanged. Raises AppError with one sentence.
         """
         given = {"name": name}
+        _no_bare("pipeline", bare)
 
         def declare(target: Target) -> Target:
             given_on: object = target
@@ -234,6 +238,15 @@ class App:
             return target
 
         return declare
+
+
+def _no_bare(decorator: str, given: tuple[object, ...]) -> None:
+    """Refuse a decorator without parentheses, and arguments without names."""
+    if given and callable(given[0]):
+        name = getattr(given[0], "__name__", "it")
+        raise AppError(f"@app.{decorator} on {name}: write @app.{decorator}(), with parentheses")
+    if given:
+        raise AppError(f"@app.{decorator}(): each argument has its name, like name={given[0]!r:.60}")
 
 
 def _name(target: object, given: object) -> str:

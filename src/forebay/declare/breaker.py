@@ -3,7 +3,6 @@
 import copy
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from time import monotonic
@@ -12,99 +11,27 @@ from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from forebay.core.breaker import (
     BreakerPolicy,
-    BreakerState,
-    Change,
-    CircuitBreaker,
     Ending,
     Permit,
     Refused,
 )
+from forebay.declare.circuits import Circuit, circuit_of
 from forebay.declare.options import Exceptions, Reader, refuse
 from forebay.errors import AppError, BreakerOpenError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NAMED_MAX: Final = 256  # breakers with a name in one process: each is reported
 NAME_LENGTH_MAX: Final = 100
-KEYS_MAX: Final = 1_000  # of one breaker: those used last are kept
 AUTO: Final = "auto"
 SLOW_S: Final = 1.0  # what "auto" means where a breaker by rate guards calls
 NOTHING: Final = object()  # no fallback: None is a fallback too
 
 
-class Report(NamedTuple):
-    """Where a named breaker stands, for whoever watches."""
-
-    name: str
-    state: str
-    trips: int
-    wait_s: float  # until it lets a probe through; 0.0 unless it is open
-    reason: str  # of its last change, for people
-
-
-class _Circuit:
-    """The state that all breakers of one name in this process share."""
-
-    def __init__(self, name: str, policy: BreakerPolicy, clock: Callable[[], float]) -> None:
-        self.name = name
-        self.core = CircuitBreaker(policy)
-        self.keyed: dict[object, _Circuit] = {}  # the one used last is the last
-        self._clock = clock
-        self._lock = threading.Lock()
-
-    def of(self, key: object) -> "_Circuit":
-        with self._lock:
-            found = self.keyed.pop(key, None) or _Circuit("", self.core.policy, self._clock)
-            if len(self.keyed) >= KEYS_MAX:
-                del self.keyed[next(iter(self.keyed))]
-            self.keyed[key] = found
-            return found
-
-    def ask(self) -> Permit | Refused:
-        with self._lock:
-            answer = self.core.ask(now=self._clock())
-            self._tell(answer.change if isinstance(answer, Permit) else None)
-            return answer
-
-    def ended(self, permit: Permit, ending: Ending) -> None:
-        with self._lock:
-            self._tell(self.core.ended(permit, ending, now=self._clock()))
-
-    def state(self) -> BreakerState:
-        with self._lock:
-            return self.core.state(now=self._clock())
-
-    def wait_s(self) -> float:
-        with self._lock:
-            return self.core.retry_after_s(now=self._clock())
-
-    def report(self) -> Report:
-        with self._lock:
-            return self._report()
-
-    def _report(self) -> Report:
-        core, now = self.core, self._clock()
-        state = core.state(now=now)
-        wait_s = core.open_until - now if state is BreakerState.OPEN else 0.0
-        return Report(self.name, state.value, core.trips, wait_s, core.reason)
-
-    def _tell(self, change: Change | None) -> None:
-        if change is not None and self.name in _named and _watchers:
-            report = self._report()
-            for watcher in _watchers:
-                watcher(report)
-
-
-_named: dict[str, _Circuit] = {}
-_named_lock = threading.Lock()
-_watchers: list[Callable[[Report], None]] = []
-
-
 class _Entered(NamedTuple):
     """A `with` that is open in this thread or task, and those around it."""
 
-    circuit: _Circuit
+    circuit: Circuit
     permit: Permit
     outer: "_Entered | None"
 
@@ -124,8 +51,10 @@ class Breaker:
     Use it as a decorator, or as `with breaker:` or `async with breaker:` around a call. While it is open a
     decorated function answers with `fallback` (called with the same arguments when it can be called) or
     raises BreakerOpenError with `retry_after_s`; a context always raises that. Breakers with the same `name`
-    share their state in one process; those with a name are shown at GET /v1/workers. Any thread and task may
-    use it. Not promised: a state that is shared between processes.
+    share their state in one process; those with a name are shown with the tasks that use them. `shared`: with
+    all workers of a node, within some milliseconds: when it opens in one it is open in all, and the first
+    probe that goes well closes all. Any thread and task may use it. Not promised: a state that several nodes
+    share, or processes that are no workers.
     """
 
     def __init__(
@@ -140,6 +69,7 @@ class Breaker:
         open_for: float | str = "30s",
         fallback: object = NOTHING,
         ignore: object = (),
+        shared: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = "" if name is None else _read_name(Reader("breaker"), name)
@@ -148,7 +78,10 @@ class Breaker:
         self.policy = _policy(read, failures, window, rate, calls_min, slow, open_for)
         self.ignore: Exceptions = read.exceptions("ignore", ignore)
         self.fallback = fallback
-        self._circuit = _circuit(self.name, self.policy, read.clock(clock))
+        self.shared = read.flag("shared", shared)
+        if self.shared and not self.name:
+            raise AppError("breaker: shared needs a name: it is what the processes know it by")
+        self._circuit = circuit_of(self.name, self.policy, read.clock(clock), shared=self.shared)
 
     @property
     def state(self) -> str:
@@ -167,9 +100,9 @@ class Breaker:
 
     def of(self, key: object) -> "Breaker":
         """Return the breaker of one of many, such as a tenant or a host: the same limits, a state of its own.
-        The KEYS_MAX used last are remembered; none of them is shown. `key` must be hashable."""
+        The KEYS_MAX used last are remembered; none of them is shown, or shared. `key` must be hashable."""
         one = copy.copy(self)
-        vars(one).update(name="", _circuit=self._circuit.of(key))
+        vars(one).update(name="", shared=False, _circuit=self._circuit.of(key))
         return one
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -262,38 +195,12 @@ class Breaker:
         return BreakerOpenError(text, retry_after_s=refused.retry_after_s)
 
 
-def _taken(top: _Entered | None, circuit: _Circuit) -> tuple[_Entered | None, _Entered | None]:
+def _taken(top: _Entered | None, circuit: Circuit) -> tuple[_Entered | None, _Entered | None]:
     """Return the innermost `with` of a circuit, and those that stay open."""
     if top is None or top.circuit is circuit:
         return top, None if top is None else top.outer
     found, rest = _taken(top.outer, circuit)
     return found, top._replace(outer=rest)
-
-
-def watch(watcher: Callable[[Report], None]) -> list[Report]:
-    """Have `watcher` called at every change of a named breaker and return where each stands now. It is
-    called under a lock, by any thread: it must be quick and must not raise."""
-    _watchers.append(watcher)
-    return [circuit.report() for circuit in list(_named.values())]
-
-
-def _circuit(name: str, policy: BreakerPolicy, clock: Callable[[], float]) -> _Circuit:
-    if not name:
-        return _Circuit(name, policy, clock)
-    with _named_lock:
-        found = _named.get(name)
-        if found is None:
-            if len(_named) >= NAMED_MAX:
-                raise AppError(
-                    f"breaker {name}: there are {NAMED_MAX} names in this process already (NAMED_MAX); "
-                    "a breaker for each of many things needs no name"
-                )
-            found = _named[name] = _Circuit(name, policy, clock)
-            for watcher in _watchers:
-                watcher(found.report())
-        elif found.core.policy != policy:
-            raise AppError(f"breaker {name}: made twice with different limits; give one another name")
-        return found
 
 
 def _policy(

@@ -1,5 +1,6 @@
 """Check the arguments of @app.task: numbers with units, one clear sentence for each mistake."""
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeGuard, cast
@@ -48,6 +49,17 @@ class Reader:
     def count_or_none(self, argument: str, value: object, *, most: int = COUNT_MAX) -> int | None:
         """Return a whole number within bounds, or None."""
         return None if value is None else self.count(argument, value, most=most)
+
+    def range_or_none(self, argument: str, value: object, *, most: int) -> tuple[int | None, int | None]:
+        """Return the least and the most of a range like "1..4"; of one number no least; of None neither."""
+        if not isinstance(value, str):
+            return None, self.count_or_none(argument, value, most=most)
+        low, dots, high = value.partition("..")
+        numbers = [int(part) for part in (low, high) if re.fullmatch(r"[1-9][0-9]{0,8}", part, re.ASCII)]
+        if not dots or len(numbers) != 2 or not numbers[0] <= numbers[1] <= most:
+            rule = f'a whole number from 1 to {most:,}, or a range of them like "1..4"'
+            raise refuse(self.where, argument, rule, value)
+        return (numbers[0] if numbers[0] < numbers[1] else None), numbers[1]
 
     def size_or_none(self, argument: str, value: object) -> int | None:
         """Return bytes, or None."""

@@ -16,6 +16,7 @@ BATCH_WAIT = "5ms"  # default wait for a batch to fill, when batches are larger 
 CONCURRENCY_FUNCTION = 32  # async functions running at once in one child
 DOC_LENGTH_MAX = 4_000
 RETENTION_LEAST_S = 1.0
+REPLICAS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def read_spec(
         queue_max=read.count_or_none("queue_max", given["queue_max"], most=100_000_000),
         queue_bytes_max=read.size_or_none("queue_bytes_max", given["queue_bytes_max"]),
         concurrency=read.count("concurrency", concurrency, most=10_000),
-        replicas=None if given["replicas"] is None else read.count("replicas", given["replicas"], most=1024),
+        **_replicas(read, given),
         devices=read.devices(given["devices"]),
         recycle_after=read.count_or_none("recycle_after", given["recycle_after"]),
         recycle_memory_b=None if memory is None else read.size("recycle_memory", memory),
@@ -93,6 +94,14 @@ def _kept_s(read: Reader, argument: str, given: dict[str, Any]) -> float | None:
     if kept_s is not None and kept_s < RETENTION_LEAST_S:
         raise refuse(read.where, argument, "at least 1 second", given[argument])
     return kept_s
+
+
+def _replicas(read: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Return how many replicas there are, and the least of a range such as "1..4"."""
+    least, most = read.range_or_none("replicas", given["replicas"], most=REPLICAS_MAX)
+    if least is not None and given["reserve"]:
+        raise refuse(read.where, "reserve", "left out where replicas is a range", given["reserve"])
+    return {"replicas": most, "replicas_least": least}
 
 
 def _discipline(read: Reader, given: dict[str, Any]) -> dict[str, Any]:

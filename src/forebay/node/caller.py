@@ -5,10 +5,21 @@ import math
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 import httpx
 
-from forebay.core.upstream import Judgement, UpstreamSpec, away, broken, judged, late, too_large, unreadable
+from forebay.core.upstream import (
+    Judgement,
+    UpstreamSpec,
+    away,
+    broken,
+    judged,
+    late,
+    status_of,
+    too_large,
+    unreadable,
+)
 from forebay.node.answers import Stream, TooLongError, UnreadableError, Whole, reader_for, words_of
 
 PROBLEM_BYTES_MAX: Final = 8 * 1024  # read of the body of an answer that is no good one
@@ -90,12 +101,16 @@ class Caller:
         except TimeoutError:
             return Called(late("the head of the answer", spec.first_byte_s))
         try:
-            if 200 <= response.status_code < 300:
+            status = status_of(response.status_code, response.headers.get("grpc-status", ""))
+            if 200 <= status < 300:
                 return await self._read(response, on_parts)
+            words = words_of(await self._problem(response)) or unquote(
+                response.headers.get("grpc-message", "")
+            )
             return Called(
                 judged(
-                    response.status_code,
-                    words=words_of(await self._problem(response)),
+                    status,
+                    words=words,
                     after_s=retry_after_s(response.headers, now=self._now()),
                 )
             )

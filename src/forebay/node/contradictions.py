@@ -8,13 +8,17 @@ from forebay.core.sizing.findings import findings
 from forebay.core.sizing.measured import declared
 from forebay.core.task import TaskSpec
 
+NAMES_MAX = 10  # tasks named in one line
+
 
 def say_contradictions(tasks: Iterable[TaskSpec], settings: Settings, *, warn: Callable[..., object]) -> None:
-    """Warn of each. Nothing was measured yet, so only what is set can contradict."""
+    """Warn of each once, with all tasks it is true of. Nothing was measured yet, so only what is set can
+    contradict."""
     try:
         free_b = shutil.disk_usage(data_directory(settings)).free
     except OSError:
         free_b = None
+    told: dict[tuple[str, str, str], list[str]] = {}
     for spec in tasks:
         limits = declared(
             spec,
@@ -26,6 +30,7 @@ def say_contradictions(tasks: Iterable[TaskSpec], settings: Settings, *, warn: C
             disk_free_b=free_b,
         )
         for found in findings(limits):
-            warn(
-                "limits_contradict", code=found.code, task=found.task, why=found.evidence, change=found.change
-            )
+            told.setdefault((found.code, found.evidence, found.change), []).append(found.task)
+    for (code, why, change), names in told.items():
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        warn("limits_contradict", code=code, task=", ".join(names[:NAMES_MAX]) + more, why=why, change=change)

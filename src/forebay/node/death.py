@@ -4,6 +4,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from forebay.host.cgroups import ROOT, groups_of
+from forebay.host.processors import oom_kills
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
@@ -16,6 +19,7 @@ class Death:
     killed_for: str = ""  # our reason when we killed it
     tag: int | None = None  # the item that ran alone in it then, when that is known
     idle: bool = False  # no user code ran in it then: whatever it had been sent is not to blame
+    arrived: int | None = None  # the last run that it had taken in; those behind it cannot have begun
     was_ready: bool = True
     log_tail: tuple[str, ...] = ()
 
@@ -51,10 +55,8 @@ def signal_name(number: int) -> str:
 class OomCounter:
     """Counts out-of-memory kills in this process's cgroup, version 1 or 2; always 0 where it cannot see."""
 
-    def __init__(
-        self, root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
-    ) -> None:
-        self._file = _find(root, membership)
+    def __init__(self, root: Path = ROOT) -> None:
+        self._groups = groups_of("memory", root=root)
         self._seen = self._read()
 
     def new_kills(self) -> int:
@@ -64,32 +66,4 @@ class OomCounter:
         return fresh
 
     def _read(self) -> int:
-        if self._file is None:
-            return 0
-        try:
-            text = self._file.read_text()
-        except OSError:
-            return 0
-        for line in text.splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill" and value.strip().isdigit():
-                return int(value)
-        return 0
-
-
-def _find(root: Path, membership: Path) -> Path | None:
-    """Return the file that counts, in this process's own group, else at the root a container sees."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        lines = []
-    places: list[Path] = []
-    for line in lines:
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        inner = path.lstrip("/")
-        if controllers == "":
-            places += [root / inner / "memory.events", root / "unified" / inner / "memory.events"]
-        elif "memory" in controllers.split(","):
-            places.insert(0, root / "memory" / inner / "memory.oom_control")
-    places += [root / "memory" / "memory.oom_control", root / "memory.events"]
-    return next((place for place in places if place.is_file()), None)
+        return oom_kills(self._groups) or 0

@@ -66,12 +66,20 @@ class LaneFacts(Protocol):
         is one, and the reason where it stands otherwise than before."""
         ...
 
+    def scaled(self, task: str, replicas: int, was: int | None = None, reason: str = "") -> None:
+        """A task has so many replicas from now on, for this reason; without `was` as it begins. As many as
+        before: it needs more that cannot be had."""
+        ...
+
     def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ordinary work of a task runs at this level from now on."""
         ...
 
-    def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
-        """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""
+    def breaker(
+        self, worker: str, name: str, state: str, trips: int, reason: str, tasks: Sequence[str] = ()
+    ) -> None:
+        """A breaker of a worker or a task is in `state` now and tripped so often since it was last told;
+        `tasks`: whose calls it guarded inside a worker."""
         ...
 
     def breakers_gone(self, worker: str) -> None:
@@ -122,10 +130,15 @@ class NoFacts:
     def gated(self, task: str, stand: str, value: float | None, reason: str) -> None:
         """Ignore."""
 
+    def scaled(self, task: str, replicas: int, was: int | None = None, reason: str = "") -> None:
+        """Ignore."""
+
     def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ignore."""
 
-    def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
+    def breaker(
+        self, worker: str, name: str, state: str, trips: int, reason: str, tasks: Sequence[str] = ()
+    ) -> None:
         """Ignore."""
 
     def breakers_gone(self, worker: str) -> None:

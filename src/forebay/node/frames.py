@@ -21,7 +21,13 @@ HEADER: Final = struct.Struct(">I")
 # memory that its sender shares.
 FRAME_MARK: Final = b"\xc1"
 
-# In the page a child shares with its node: what user code runs now. An item that runs alone is its tag + 1.
+# The page a child shares with its node, in words of 8 bytes: the mark, the number of the last run that it has
+# taken in, how many results it has sent, and of those that it has not, from KEPT_AT on, how many they are and
+# where they end: the upper and the lower half of one word, so that the two are never at odds.
+PAGE_BYTES: Final = 64 * 1024
+PAGE_MARK, PAGE_ARRIVED, PAGE_SENT, PAGE_KEPT = 0, 1, 2, 3
+KEPT_AT: Final = 32
+# The mark says what user code runs now. An item that runs alone is its tag + 1.
 MARK_NOTHING: Final = 0
 MARK_COMPANY: Final = (1 << 64) - 1  # several items together
 
@@ -127,6 +133,15 @@ class Stop(_Message, tag="stop"):
     """Return what has not started, finish what has, end."""
 
 
+class ToldBreaker(_Message, tag="told_breaker"):
+    """A shared breaker stands so in another process: open for `wait_s`, or closed."""
+
+    name: str
+    state: str
+    wait_s: float
+    reason: str
+
+
 class Ping(_Message, tag="ping"):
     """Answer with the same number."""
 
@@ -186,11 +201,23 @@ class Parts(_Message, tag="parts"):
     items: list[tuple[int, int, bytes]]
 
 
-class Breakers(_Message, tag="breakers"):
-    """Where named breakers stand since they changed: (name, state, trips so far, seconds until it lets a
-    probe through, why)."""
+class BreakerReport(NamedTuple):
+    """Where a named breaker stands since it changed, or since a further task used it."""
 
-    items: list[tuple[str, str, int, float, str]]
+    name: str
+    state: str
+    trips: int  # so far
+    wait_s: float  # until it lets a probe through
+    reason: str
+    tasks: tuple[str, ...] = ()  # whose calls it guarded so far
+    shared: bool = False
+    told: bool = False  # it stands so because we told
+
+
+class Breakers(_Message, tag="breakers"):
+    """Named breakers that changed."""
+
+    items: list[BreakerReport]
 
 
 class Returned(_Message, tag="returned"):
@@ -205,12 +232,14 @@ class Pong(_Message, tag="pong"):
     number: int
 
 
-ToChild = Start | Run | Cancel | GiveBack | Stop | Ping
+ToChild = Start | Run | Cancel | GiveBack | Stop | ToldBreaker | Ping
 ToNode = Ready | LoadFailed | Results | Pass | Progress | Checkpoints | Parts | Breakers | Returned | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 decode_to_child = msgspec.msgpack.Decoder(ToChild).decode
 decode_to_node = msgspec.msgpack.Decoder(ToNode).decode
+encode_result = _encoder.encode
+decode_results = msgspec.msgpack.Decoder(list[ItemResult]).decode
 
 
 def encode_frame(message: ToChild | ToNode) -> bytearray:

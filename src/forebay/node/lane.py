@@ -21,6 +21,8 @@ from forebay.core.dispatcher import Dispatcher
 from forebay.core.estimator import Crew, Estimator
 from forebay.core.guard import Guard
 from forebay.core.job import Hold, JobError, Lease
+from forebay.core.knocks import Knocks
+from forebay.core.replicas import UNKNOWN, Traces
 from forebay.core.requests import RequestPolicy
 from forebay.core.stopping import running
 from forebay.core.task import TaskSpec
@@ -57,11 +59,13 @@ class Lane:
         on_breaker: Callable[[str, Change], None] | None = None,
         requests: Mapping[str, RequestPolicy] | None = None,
         bounds: Mapping[str, Bounds] | None = None,
+        knocks: Knocks | None = None,
     ) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self._runs_as = {guest.name: task for guest, task in guests}
         every = [*specs, *(guest for guest, _ in guests)]
         self.dispatcher = Dispatcher(every, lease_s=lease_s, guards=guards, requests=requests)
+        self.dispatcher.hand.basin.knocks = knocks or Knocks()
         self.worker = worker
         self.lease_s = lease_s
         self.facts = facts or NoFacts()
@@ -71,11 +75,11 @@ class Lane:
         self._feeding = Feeding(self.dispatcher.hand, feed)
         self._barring = Barring(self.dispatcher, broker, clock, self.specs, self.facts)
         self._children: dict[int, Child] = {}
-        self._crew = Crew(self.dispatcher.hand)
+        self.crew = Crew(self.dispatcher.hand)
         known = estimators or {}
         own = {name: known[name] for name in self.specs if name in known}
         for estimator in own.values():
-            estimator.crew = self._crew
+            estimator.crew = self.crew
         self._telling = Telling(
             self.dispatcher, broker, clock, self.facts,
             estimators=own, bounds=bounds or {}, on_breaker=on_breaker or unheard,
@@ -110,26 +114,25 @@ class Lane:
 
     def child_starting(self, replica: int, *, in_s: float) -> None:
         """A child is started in `in_s`; until it is ready, estimates count on it by how long loads took."""
-        self._crew.starting(replica, at=self._clock.now() + in_s)
+        self.crew.starting(replica, at=self._clock.now() + in_s)
+
+    def child_unwanted(self, replica: int) -> None:
+        """The child that was to be started is not."""
+        self.crew.gone(replica, was_ready=False)
 
     def child_ready(self, replica: int, child: Child, name: str = "", calls_max: int | None = None) -> None:
         """A child has loaded; `name` is what people know it by, `calls_max` how many calls it takes."""
         self._children[replica] = child
         self.dispatcher.replica_ready(replica, name, calls_max)
-        self._crew.ready(replica, now=self._clock.now())
+        self.crew.ready(replica, now=self._clock.now())
         self.turn()
 
-    def child_died(
-        self, replica: int, error: JobError, tag: int | None = None, *, idle: bool = False, log: str = ""
-    ) -> None:
-        """A child is gone; `error` names how, `tag` the single item it ran then where that is known,
-        `idle` that it ran nothing, `log` what it printed last."""
+    def child_died(self, replica: int, error: JobError, traces: Traces = UNKNOWN, *, log: str = "") -> None:
+        """A child is gone; `error` names how, `log` is what it printed last."""
         was_ready = self._children.pop(replica, None) is not None
         now, jitter = self._clock.now(), self._clock.random()
-        self.dispatcher.replica_died(
-            replica, error=error, now=now, jitter=jitter, tag=tag, idle=idle, log=log
-        )
-        self._crew.gone(replica, was_ready=was_ready)
+        self.dispatcher.replica_died(replica, error=error, now=now, jitter=jitter, traces=traces, log=log)
+        self.crew.gone(replica, was_ready=was_ready)
         self._barring.died()
         self.turn()
 

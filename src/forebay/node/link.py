@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from forebay.node.frames import FrameError, Splitter, decode_to_node
+from forebay.node.frames import FrameError, ItemResult, Splitter, decode_results, decode_to_node
+
+
+def left_behind(kept: bytes, heard: int) -> list[ItemResult]:
+    """Return the results that a dead child had kept, without so many that were heard already; none where
+    user code wrote over them."""
+    try:
+        return decode_results(kept)[heard:]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
 
 
 class Link(asyncio.Protocol):

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from forebay.core.estimator import Estimator
+from forebay.core.scaling import deletion_cost
 from forebay.errors import ForebayError
 from forebay.ports.clock import Clock
 from forebay.ports.nodes import Nodes
@@ -46,6 +47,10 @@ class NodeTold(msgspec.Struct):
     workers: list[dict[str, Any]] = []
     tasks: dict[str, TaskTold] = {}
     unready: str | None = None
+    host: str = ""
+    started_at: float = 0.0
+    idle_s: float = 0.0  # for so long nothing ran
+    draining: bool = False
 
 
 class Recorded(Estimator):
@@ -80,39 +85,18 @@ class Heard:
         self.final, self.again = told.final, told.again
 
     def take(self, told: TaskTold, estimator: Estimator, *, now: float) -> None:
-        """Give an estimator what is new."""
+        """Give an estimator what is new. One that records what it is told for others does not record this:
+        they hear it from who measured it."""
         for run in told.runs:
             if run.number > self.number:
-                estimator.ran(items=run.items, took_s=run.took_s, size_b=run.size_b, level=run.level)
+                Estimator.ran(
+                    estimator, items=run.items, took_s=run.took_s, size_b=run.size_b, level=run.level
+                )
                 self.number = run.number
         final, again = max(0, told.final - self.final), max(0, told.again - self.again)
         if final or again:
-            estimator.settled(final=final, again=again, now=now)
+            Estimator.settled(estimator, final=final, again=again, now=now)
         self.final, self.again = told.final, told.again
-
-
-class NodeOwn(Protocol):
-    """What is asked of the node of this process."""
-
-    def workers(self) -> Sequence[Mapping[str, object]]:
-        """Return one record per replica."""
-        ...
-
-    def ready(self, task: str) -> int:
-        """Return how many replicas serve a task now."""
-        ...
-
-    def level(self, task: str) -> int:
-        """Return which variant of a task runs ordinary work now."""
-        ...
-
-    def breaker(self, task: str) -> Mapping[str, object] | None:
-        """Return where the breaker of a task stands."""
-        ...
-
-    def unready_reason(self) -> str | None:
-        """Return why some task gets no work done."""
-        ...
 
 
 class Neighbours:
@@ -161,6 +145,13 @@ class Neighbours:
         """Return the replicas of the others, as GET /v1/workers shows them."""
         return [worker for told in self.others.values() for worker in told.workers]
 
+    def nodes(self) -> list[Mapping[str, object]]:
+        """Return this process's node and the others, as GET /v1/nodes shows them: those first whose end
+        would cost least."""
+        own = {} if self._describe is None else {self._name: self._describe()}
+        shown = [_shown(name, told) for name, told in (own | self.others).items()]
+        return sorted(shown, key=lambda one: (one["state"] != "draining", one["deletion_cost"], one["node"]))
+
     async def turn(self) -> None:
         """Tell and look once. What fails is said, and tried again in the next turn."""
         assert self._nodes is not None
@@ -194,14 +185,19 @@ def _read(document: bytes) -> NodeTold | None:
         return None
 
 
-def told_of(node: NodeOwn, estimators: Mapping[str, Estimator]) -> NodeTold:
-    """Return what a node tells of itself."""
-    tasks: dict[str, TaskTold] = {}
-    for name, estimator in estimators.items():
-        seen = node.breaker(name)
-        told = TaskTold(node.ready(name), node.level(name), breaker=None if seen is None else dict(seen))
-        if isinstance(estimator, Recorded):
-            told.final, told.again, told.runs = estimator.final, estimator.again, list(estimator.runs)
-        tasks[name] = told
-    workers = [dict(worker) for worker in node.workers()[:WORKERS_TOLD_MAX]]
-    return NodeTold(workers, tasks, node.unready_reason())
+def _shown(name: str, told: NodeTold) -> dict[str, Any]:
+    in_hand = sum(int(worker.get("batch") or 0) for worker in told.workers)
+    ready = sum(worker.get("state") == "ready" for worker in told.workers)
+    state = "busy" if in_hand else "idle" if ready else "starting"
+    return {
+        "node": name,
+        "host": told.host,
+        "state": "draining" if told.draining else state,
+        "replicas": sum(worker.get("state") != "parked" for worker in told.workers),
+        "ready": ready,
+        "in_hand": in_hand,
+        "idle_s": round(told.idle_s, 1),
+        "deletion_cost": deletion_cost(in_hand=in_hand, idle_s=told.idle_s),
+        "unready": told.unready,
+        "started_at": told.started_at,
+    }

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.core.blobs import BlobTerms
@@ -11,17 +11,23 @@ from forebay.core.estimator import Estimator
 from forebay.core.guard import guards_of, guests_of
 from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.requests import RequestPolicy
+from forebay.core.scaling import ScalePolicy
 from forebay.core.task import TaskSpec
+from forebay.node.breakers import InnerBreakers
 from forebay.node.death import OomCounter
 from forebay.node.facts import LaneFacts, NoFacts
 from forebay.node.janitor import Janitor
 from forebay.node.lane import Lane
+from forebay.node.lanes import as_lane_sees, lanes_of
 from forebay.node.replica import ReplicaSpec
 from forebay.node.requesting import Desk
-from forebay.node.supervisor import BreakerSeen, Slot, Supervisor
+from forebay.node.scaling import scaling_of
+from forebay.node.slot import BreakerSeen, Slot
+from forebay.node.supervisor import Supervisor
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.ports.feed import Feed
+from forebay.ports.spool import UNSWEPT
 
 if TYPE_CHECKING:  # its HTTP client is imported where there is an upstream
     from forebay.node.upstream import Upstream
@@ -29,10 +35,6 @@ if TYPE_CHECKING:  # its HTTP client is imported where there is an upstream
 DRAIN_LOOK_S = 0.02  # how often a drain looks whether it is done
 STALLED_S = 10.0  # without a working sweep for so long the queue counts as stalled
 SHOWN_CRASH_MAX = 300  # characters of a crash in a reason
-CALL_MARGIN_S = 10.0  # a call ends itself at its timeout; when it has not by then, the lane ends it
-POOL = "(functions)"  # the lane of all plain functions
-# But of those that stand in for others: they must have a process when calls that hang hold all of the pool.
-FALLBACKS = "(fallbacks)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class NodePlan:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     requests: RequestPolicy = field(default_factory=RequestPolicy)
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # of queues
+    scale: ScalePolicy = field(default_factory=ScalePolicy)  # of tasks whose replicas are a range
 
 
 class Node:
@@ -91,8 +94,9 @@ class Node:
             spec.name: CircuitBreaker(spec.breaker) for spec in plan.tasks if spec.breaker is not None
         }
         self.supervisors: dict[str, Supervisor | Upstream] = {}  # by lane
+        self.inner_breakers = InnerBreakers(self._slots, facts=self._facts, clock=clock)
         self.janitor = Janitor(broker, clock, on_failure=on_failure, on_expired=self._expired)
-        for name, specs in _lanes_of(plan.tasks).items():
+        for name, specs in lanes_of(plan.tasks).items():
             self._add_lane(name, specs)
         for name in self._breakers:
             self._facts.breaker(worker, name, BreakerState.CLOSED.value, 0, "")
@@ -144,18 +148,18 @@ class Node:
 
     def workers(self) -> list[Mapping[str, object]]:
         """Return one record per replica, as GET /v1/workers shows it."""
-        return [
-            self._shown(name, slot)
-            for name, supervisor in self.supervisors.items()
-            for slot in supervisor.slots
-        ]
+        return [self._shown(name, slot) for name, slot in self._slots()]
+
+    def breakers_inside(self) -> Sequence[Mapping[str, object]]:
+        """Return the named breakers of each replica: `worker`, `task` (its lane) and `breakers`."""
+        return self.inner_breakers.shown()
 
     def unready_reason(self) -> str | None:
         """Return why some task gets no work done, None when every lane has a replica that serves."""
         if self._clock.now() - self.janitor.swept_at > STALLED_S:
-            return f"no sweep of the store has worked for {STALLED_S:g} s"
+            return f"{UNSWEPT} for {STALLED_S:g} s"
         for name, supervisor in self.supervisors.items():
-            states = [slot.state for slot in supervisor.slots]
+            states = [slot.state for slot in supervisor.slots if not slot.parked]
             if "ready" not in states:
                 state = "crash_loop" if "crash_loop" in states else (states or ["none"])[0]
                 crash = next((slot.last_crash for slot in supervisor.slots if slot.last_crash), "")
@@ -183,10 +187,13 @@ class Node:
 
     # -- inside --------------------------------------------------------------------------------------
 
+    def _slots(self) -> list[tuple[str, Slot]]:
+        return [(name, slot) for name, lane in self.supervisors.items() for slot in lane.slots]
+
     def _add_lane(self, name: str, specs: list[TaskSpec]) -> None:
         guests = guests_of(specs, self.plan.tasks)
         lane = Lane(
-            [_as_lane_sees(spec) for spec in specs],
+            [as_lane_sees(spec) for spec in specs],
             broker=self._broker,
             clock=self._clock,
             worker=self.worker,
@@ -200,6 +207,7 @@ class Node:
             on_breaker=self._breaker_changed,
             requests={spec.name: self.plan.requests for spec in specs},
             bounds=self.plan.bounds,
+            knocks=self.requests.knocks,
         )
         self.supervisors[name] = self._supervisor(name, lane, specs)
         for spec in specs:
@@ -224,8 +232,10 @@ class Node:
             spec_of=lambda slot: self._spec(slot, tasks, max(spec.load_timeout_s for spec in specs)),
             clock=self._clock,
             oom=self._oom,
+            breakers=self.inner_breakers,
             on_restart=lambda reason, facts: self._restarted(name, reason, facts),
             on_output=self._output,
+            scaling=scaling_of(lane, one, self.plan.scale, broker=self._broker, clock=self._clock),
         )
 
     def _slot(self, lane: str, spec: TaskSpec | None, index: int) -> Slot:
@@ -269,7 +279,7 @@ class Node:
             "memory_bytes": 0 if replica is None else replica.memory_b(),
             "restarts": slot.restarts,
             "last_crash": slot.last_crash,
-            "breakers": [seen.shown(name, now=self._clock.now()) for name, seen in slot.breakers.items()],
+            "breakers": self.inner_breakers.shown_of(slot),
             "started_at": None if replica is None else replica.started_at,
         }
 
@@ -312,16 +322,3 @@ class Node:
     def _output(self, slot: Slot, line: str) -> None:
         if self._on_output is not None:
             self._on_output(slot.name, line)
-
-
-def _as_lane_sees(spec: TaskSpec) -> TaskSpec:
-    return spec if spec.upstream is None else replace(spec, timeout_s=spec.timeout_s + CALL_MARGIN_S)
-
-
-def _lanes_of(tasks: Sequence[TaskSpec]) -> dict[str, list[TaskSpec]]:
-    lanes: dict[str, list[TaskSpec]] = {}
-    fallbacks = {task.fallback for task in tasks}
-    for task in tasks:
-        pool = FALLBACKS if task.name in fallbacks else POOL
-        lanes.setdefault(pool if task.kind == "function" else task.name, []).append(task)
-    return lanes

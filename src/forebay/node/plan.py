@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from forebay.blobs.assembly import blob_terms
 from forebay.config import Settings, process_environment
 from forebay.core.requests import RequestPolicy
+from forebay.core.scaling import ScalePolicy
 from forebay.core.task import TaskSpec
 from forebay.node.limits import cpus_allowed, default_workers, gpus_present, thread_cap
 from forebay.node.node import NodePlan
@@ -27,6 +28,7 @@ def plan_of(target: str, tasks: Iterable[TaskSpec], settings: Settings) -> NodeP
         env=env,
         requests=request_policy(settings),
         bounds=queue_bounds(described, settings),
+        scale=ScalePolicy(wait_s=settings.replicas_wait, calm_s=settings.replicas_idle),
     )
 
 

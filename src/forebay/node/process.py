@@ -4,10 +4,13 @@ import asyncio
 import mmap
 import os
 import signal
+import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Final
 
+from forebay.node.frames import HEADER, KEPT_AT, PAGE_BYTES, PAGE_KEPT
 from forebay.node.log_tail import LogTail
 from forebay.node.spawn import spawn
 
@@ -22,30 +25,55 @@ class ChildProcess:
         self.log = LogTail()
         self.returncode: int | None = None
 
+    async def connect(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        protocol: Callable[[], asyncio.Protocol],
+    ) -> asyncio.WriteTransport:
+        """Start it with a socket to us, and return our end of that. Raises OSError, and leaves nothing behind
+        then."""
+        ours, theirs = socket.socketpair()
+        with ExitStack() as undo:
+            undo.callback(ours.close)
+            with theirs:
+                self.start(command, env, cwd, theirs.fileno())
+            undo.callback(self.discard)
+            ours.setblocking(False)
+            transport: asyncio.WriteTransport
+            transport, _ = await asyncio.get_running_loop().create_unix_connection(protocol, sock=ours)
+            undo.pop_all()
+        return transport
+
     def start(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, line: int) -> None:
         """Start it; `line` and the shared page are its only descriptors of ours.
 
-        The command gets `--fd` and `--mark`. Raises OSError, and leaves nothing open then.
+        The command gets `--fd` and `--mark`. Raises OSError, and leaves nothing open or running then.
         """
-        log, log_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(log_end, True)
-        mark = os.memfd_create("forebay-mark", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(mark, mmap.PAGESIZE)
-            self._mark = mmap.mmap(mark, mmap.PAGESIZE)
+        with (
+            ExitStack() as given,
+            ExitStack() as undo,
+        ):  # where there is one descriptor too few, any of it fails
+            log, log_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, log)
+            given.callback(os.close, log_end)
+            os.set_blocking(log_end, True)
+            mark = os.memfd_create("forebay-mark", os.MFD_CLOEXEC)
+            given.callback(os.close, mark)
+            os.ftruncate(mark, PAGE_BYTES)
+            self._page = mmap.mmap(mark, PAGE_BYTES)
+            undo.callback(self._page.close)
             options = ("--fd", str(line), "--mark", str(mark))
             self._process = spawn(
                 [*command, *options], env=env, fds=(line, mark), stdout=log_end, stderr=log_end, cwd=cwd
             )
-        except BaseException:
-            os.close(log)
-            raise
-        finally:
-            os.close(log_end)
-            os.close(mark)
+            self.pid = self._process.pid
+            undo.callback(self._process.wait)
+            undo.callback(self.kill_group)
+            self._pidfd = os.pidfd_open(self.pid)
+            undo.pop_all()
         self._log_fd: int | None = log
-        self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_exit: Callable[[], None]) -> None:
         """Read its output and call `on_exit` once when it is dead, reaped and its group killed."""
@@ -71,18 +99,24 @@ class ChildProcess:
         os.close(self._pidfd)
         if self._log_fd is not None:
             os.close(self._log_fd)
-        self._mark.close()
+        self._page.close()
 
-    def mark(self) -> int:
-        """Return the number in the shared page; 0 at first, and after `forget_mark`."""
-        if self._mark.closed:
+    def word(self, number: int) -> int:
+        """Return a number in the shared page; 0 at first, and after `forget_page`."""
+        if self._page.closed:
             return 0
-        (value,) = struct.unpack_from("=Q", self._mark)
+        (value,) = struct.unpack_from("=Q", self._page, 8 * number)
         return int(value)
 
-    def forget_mark(self) -> None:
+    def kept(self) -> bytes:
+        """Return the results that it has not sent, as one msgpack array of what it left; nothing after
+        `forget_page`."""
+        count, end = divmod(self.word(PAGE_KEPT), 1 << 32)
+        return b"\x90" if not count else b"\xdd" + HEADER.pack(count) + self._page[KEPT_AT:end]
+
+    def forget_page(self) -> None:
         """Give the page back."""
-        self._mark.close()
+        self._page.close()
 
     def _ended(self) -> None:
         # First the group, while the dead leader still holds the number.

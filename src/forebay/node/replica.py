@@ -6,10 +6,9 @@ bounded buffer, deaths are seen through a process descriptor.
 
 import asyncio
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import psutil
 
@@ -18,11 +17,13 @@ from forebay.node.death import Death, OomCounter, name_death
 from forebay.node.frames import (
     MARK_COMPANY,
     MARK_NOTHING,
+    PAGE_ARRIVED,
+    PAGE_MARK,
+    PAGE_SENT,
     Breakers,
     Cancel,
     Checkpoints,
     GiveBack,
-    ItemResult,
     LoadFailed,
     Parts,
     Pass,
@@ -37,10 +38,12 @@ from forebay.node.frames import (
     Start,
     Stop,
     ToChild,
+    ToldBreaker,
     encode_frame,
 )
-from forebay.node.link import Link
+from forebay.node.link import Link, left_behind
 from forebay.node.log_tail import LogTail
+from forebay.node.owner import ReplicaOwner
 from forebay.node.process import ChildProcess
 from forebay.node.spawn import child_command, child_environment
 from forebay.ports.clock import Clock
@@ -67,42 +70,12 @@ class ReplicaSpec:
     cwd: str | None = None
 
 
-class ReplicaOwner(Protocol):
-    """Who hears from a replica. Called on the loop; must not raise; `on_death` comes last and once."""
-
-    def on_ready(self, replica: "Replica", ready: Ready) -> None:
-        """The child is loaded and warm."""
-        ...
-
-    def on_results(self, replica: "Replica", results: list[ItemResult], busy_s: float) -> None:
-        """Items ended. `busy_s`: time the child spent on them, 0 when several ran at once."""
-        ...
-
-    def on_pass(self, replica: "Replica", run: int, size: int) -> None:
-        """Another call for part of a failed batch begins: its timeout starts anew."""
-        ...
-
-    def on_progress(self, replica: "Replica", reports: list[tuple[int, float, str]]) -> None:
-        """Newest progress: (tag, share, message)."""
-        ...
-
-    def on_news(self, replica: "Replica", news: Checkpoints | Parts | Breakers) -> None:
-        """Checkpoints to be stored, parts of outputs, or changes of breakers."""
-        ...
-
-    def on_returned(self, replica: "Replica", tags: list[int]) -> None:
-        """These never started and will not."""
-        ...
-
-    def on_death(self, replica: "Replica", death: Death) -> None:
-        """The process is gone and so is everything in its group. No results follow."""
-        ...
-
-
 class Replica:
     """One child process. Make it with `await Replica.start(...)`."""
 
-    def __init__(self, spec: ReplicaSpec, owner: ReplicaOwner, clock: Clock, oom: OomCounter) -> None:
+    def __init__(
+        self, spec: ReplicaSpec, owner: ReplicaOwner["Replica"], clock: Clock, oom: OomCounter
+    ) -> None:
         self.spec = spec
         self.pid = 0
         self.ready: Ready | None = None
@@ -116,6 +89,7 @@ class Replica:
         self._load_failure: tuple[str, str] | None = None
         self._asked_at: float | None = None  # an unanswered ping
         self._pings = 0
+        self._results_heard = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._gone = asyncio.Event()
         self._process = ChildProcess()
@@ -123,7 +97,7 @@ class Replica:
 
     @classmethod
     async def start(
-        cls, spec: ReplicaSpec, owner: ReplicaOwner, *, clock: Clock, oom: OomCounter | None = None
+        cls, spec: ReplicaSpec, owner: ReplicaOwner["Replica"], *, clock: Clock, oom: OomCounter | None = None
     ) -> "Replica":
         """Return a started child; `on_ready` tells when it is loaded, `on_death` when it could not.
 
@@ -153,6 +127,11 @@ class Replica:
     def give_back(self) -> None:
         """Ask for everything that has not started; `on_returned` answers, at least once, maybe empty."""
         self._send(GiveBack())
+
+    def tell(self, told: ToldBreaker) -> None:
+        """Tell how a shared breaker stands; left out when too much is on its way: it finds out by itself."""
+        if self.death is None and self._transport.get_write_buffer_size() <= WRITE_BUFFER_MAX:
+            self._send(told)
 
     async def stop(self, grace_s: float) -> Death:
         """Let it finish what runs, end it, kill it after `grace_s`; returns how it ended."""
@@ -187,7 +166,7 @@ class Replica:
         """The item that runs alone in it right now, read from memory shared with it; None in a batch."""
         if self.death is not None:
             return self.death.tag
-        mark = self._process.mark()
+        mark = self._process.word(PAGE_MARK)
         return mark - 1 if 0 < mark < MARK_COMPANY else None
 
     @property
@@ -208,26 +187,13 @@ class Replica:
         spec, self._loop = self.spec, loop
         env = child_environment(spec.env, threads=spec.threads, slot=spec.slot, on_cpu=spec.device == "cpu")
         command = child_command("run", spec.app, {"parent": os.getpid()})
-        ours, theirs = socket.socketpair()
-        try:
-            self._process.start(command, env, spec.cwd, theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        self._transport = await self._process.connect(
+            command,
+            env,
+            spec.cwd,
+            lambda: Link(on_message=self._hear, on_garbage=self._garbage, on_lost=self._lost_link),
+        )
         self.pid = self._process.pid
-        ours.setblocking(False)
-        self._transport: asyncio.WriteTransport
-        try:
-            self._transport, _ = await loop.create_unix_connection(
-                lambda: Link(on_message=self._hear, on_garbage=self._garbage, on_lost=self._lost_link),
-                sock=ours,
-            )
-        except BaseException:
-            self._process.discard()
-            ours.close()
-            raise
         # Only now, and without another await: the owner hears nothing before it has the replica.
         self._process.watch(loop, self._died)
         self._send(Start(spec.app, spec.tasks, spec.device, spec.slot, spec.result_bytes_max, spec.blobs))
@@ -264,6 +230,7 @@ class Replica:
         self.last_heard_at = self._clock.now()
         match message:
             case Results(items=items, busy_s=busy_s):
+                self._results_heard += len(items)
                 self._owner.on_results(self, items, busy_s)
             case Pong():
                 self._asked_at = None
@@ -304,6 +271,9 @@ class Replica:
         returncode = self._process.returncode
         if self.death is not None or returncode is None:
             return
+        heard = max(0, self._results_heard - self._process.word(PAGE_SENT))
+        if left := left_behind(self._process.kept(), heard):
+            self._owner.on_results(self, left, 0.0)
         code, message, name = name_death(
             returncode,
             killed_for=self._killed_for,
@@ -318,13 +288,14 @@ class Replica:
             signal_name=name,
             killed_for=self._killed_for,
             tag=self.current_tag,
-            idle=self._process.mark() == MARK_NOTHING,
+            idle=self._process.word(PAGE_MARK) == MARK_NOTHING,
+            arrived=self._process.word(PAGE_ARRIVED),
             was_ready=self.ready is not None,
             log_tail=self.log.lines(),
         )
         for timer in self._timers:
             timer.cancel()
         self._transport.abort()
-        self._process.forget_mark()
+        self._process.forget_page()
         self._gone.set()
         self._owner.on_death(self, self.death)

@@ -11,6 +11,7 @@ from forebay.core.degraded import FALLBACK
 from forebay.core.dispatcher import Dispatcher
 from forebay.core.entry import admit, expected_wait_s, look
 from forebay.core.job import Job
+from forebay.core.knocks import Knocks
 from forebay.core.requests import End, Ended, Request
 from forebay.core.tenant import Held as HeldBy
 from forebay.node.facts import LaneFacts
@@ -134,6 +135,7 @@ class Desk:
     ) -> None:
         self._lanes = lanes  # by task
         self._instead = instead
+        self.knocks = Knocks()  # of all lanes
         self._away: dict[str, tuple[LaneRequests, Request]] = {}  # by id, with what stands in
 
     def look(self, asked: Asked) -> Rejected | None:

@@ -148,9 +148,14 @@ class Watch:
         """A call begins: have a look, unless one is due already."""
         if self._timer is not None or self._looking is not None or self._closed:
             return
-        wait_s = self._looked_at + self.gate.policy.every_s - self._clock.now()
+        wait_s = self.next_at - self._clock.now()
         wait_s = min(max(0.0, wait_s), self.gate.policy.every_s)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._begin)
+
+    @property
+    def next_at(self) -> float:
+        """When the next look begins, at the earliest."""
+        return self._looked_at + self.gate.policy.every_s
 
     async def close(self) -> None:
         """Look no more, and close the connection. Twice is harmless."""

@@ -3,61 +3,23 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.core.breaker import BreakerState
 from forebay.core.job import JobError, Lease
+from forebay.core.replicas import Traces
 from forebay.core.restart import RestartPolicy
+from forebay.node.breakers import InnerBreakers
 from forebay.node.death import Death, OomCounter
 from forebay.node.frames import Breakers, Checkpoints, FrameError, ItemResult, Parts, Ready, RunItem
 from forebay.node.lane import Lane
 from forebay.node.replica import Replica, ReplicaSpec
+from forebay.node.scaling import LOOK_S, Scaling
+from forebay.node.slot import Slot
 from forebay.ports.clock import Clock
 
 WATCH_S = 1.0  # how often the memory of the children is looked at
+NOT_NEEDED = "not needed any more"
 STOP_GRACE_S = 5.0  # a retired child has this long to end by itself
-BREAKERS_MAX = 256  # named breakers shown of one child
-
-
-@dataclass(slots=True)
-class BreakerSeen:
-    """What a child last told of one of its named breakers."""
-
-    state: str
-    trips: int
-    open_until: float
-    reason: str
-
-    def shown(self, name: str, *, now: float) -> dict[str, object]:
-        """Return it as GET /v1/workers shows it; an open one whose time has come is half-open."""
-        waits = self.state == BreakerState.OPEN.value
-        wait_s = max(0.0, self.open_until - now) if waits else 0.0
-        state = BreakerState.HALF_OPEN.value if waits and not wait_s else self.state
-        return {
-            "breaker": name,
-            "state": state,
-            "trips": self.trips,
-            "retry_after_s": round(wait_s, 3),
-            "reason": self.reason,
-        }
-
-
-@dataclass(slots=True)
-class Slot:
-    """One replica's place: the child in it now, and what became of those before."""
-
-    number: int  # unique on this node; the dispatcher's number for the child in it
-    name: str  # as it stands in timelines, logs and /v1/workers; unique among all nodes
-    device: str
-    gpu: int | None
-    state: str = "starting"  # starting, ready, unresponsive, retiring, stopped, backoff, crash_loop
-    replica: Replica | None = None
-    restarts: int = 0
-    quick_deaths: int = 0
-    ready_at: float | None = None
-    last_crash: str | None = None
-    breakers: dict[str, BreakerSeen] = field(default_factory=dict[str, BreakerSeen])  # of the child in it
 
 
 class ChildOf:
@@ -121,15 +83,19 @@ class Supervisor:
         spec_of: Callable[[Slot], ReplicaSpec],
         clock: Clock,
         oom: OomCounter,
+        breakers: InnerBreakers,
         policy: RestartPolicy | None = None,
         on_restart: Callable[[str, Mapping[str, object]], None] | None = None,
         on_output: Callable[[Slot, str], None] | None = None,
+        scaling: Scaling | None = None,
     ) -> None:
         self.lane = lane
         self.slots = list(slots)
+        self._scaling = scaling
         self._spec_of = spec_of
         self._clock = clock
         self._oom = oom
+        self._breakers = breakers
         self._policy = policy or RestartPolicy()
         self._on_restart = on_restart
         self._on_output = on_output
@@ -142,8 +108,13 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to start every child; returns at once."""
+        if self._scaling is not None:
+            for slot in self.slots[self._scaling.replicas :]:
+                slot.parked, slot.state = True, "parked"
+            self._spawn(self._scale(self._scaling))
         for slot in self.slots:
-            self._spawn(self._start(slot, 0.0))
+            if not slot.parked:
+                self._spawn(self._start(slot, 0.0))
         if self._memory_max_b is not None:
             self._spawn(self._watch_memory())
 
@@ -192,7 +163,7 @@ class Supervisor:
         elif isinstance(news, Checkpoints):
             self.lane.checkpointed(news.items)
         else:
-            self._note_breakers(self._by_replica[id(replica)], news)
+            self._breakers.heard(self._by_replica[id(replica)], news)
 
     def on_returned(self, replica: Replica, tags: list[int]) -> None:
         """These never started and will not."""
@@ -209,15 +180,20 @@ class Supervisor:
         slot.ready_at = None
         task, jobs = ("", ()) if death.idle else self.lane.works_on(slot.number, death.tag)
         error = JobError("worker_lost", death.message, death.code)
-        self.lane.child_died(slot.number, error, death.tag, idle=death.idle, log=replica.log.since_mark())
+        traces = Traces(death.tag, death.idle, death.arrived)
+        self.lane.child_died(slot.number, error, traces, log=replica.log.since_mark())
         if self._stopping:
             slot.state = "stopped"
             return
         wanted = slot.state == "retiring" or bool(death.killed_for and death.was_ready)
+        wanted = wanted or death.killed_for == NOT_NEEDED
         if not wanted:
             slot.last_crash = death.message
             quick = self._policy.quick(lived_s=lived_s)
             slot.quick_deaths = slot.quick_deaths + 1 if quick else 1
+        if slot.parked:
+            slot.state, slot.quick_deaths = "parked", 0
+            return
         reason = "recycled" if slot.state == "retiring" else death.code
         self._count_restart(reason, message=death.message, worker=slot.name, task=task, jobs=list(jobs))
         slot.restarts += 1
@@ -234,6 +210,10 @@ class Supervisor:
             await self._clock.sleep(delay_s)
         if self._stopping:
             return
+        if slot.parked:
+            slot.state = "parked"
+            self.lane.child_unwanted(slot.number)
+            return
         if slot.state != "crash_loop":
             slot.state = "starting"
         try:
@@ -243,21 +223,37 @@ class Supervisor:
             slot.quick_deaths += 1
             self._spawn(self._start(slot, max(1.0, self._policy.delay_s(quick_deaths=slot.quick_deaths))))
             return
+        self._started(slot, replica)
+
+    def _started(self, slot: Slot, replica: Replica) -> None:
         slot.replica = replica
         self._by_replica[id(replica)] = slot
         on_output = self._on_output
         if on_output is not None:
             replica.log.sink = lambda line: on_output(slot, line)
+        if slot.parked:  # while its process came to be
+            replica.kill(NOT_NEEDED)
 
-    def _note_breakers(self, slot: Slot, news: Breakers) -> None:
-        now = self._clock.now()
-        for name, state, trips, wait_s, reason in news.items:
-            seen = slot.breakers.get(name)
-            if seen is None and len(slot.breakers) >= BREAKERS_MAX:
-                continue  # a child has no more names than this, unless user code writes to our descriptor
-            tripped = trips - (0 if seen is None else seen.trips)
-            slot.breakers[name] = BreakerSeen(state, trips, now + wait_s, reason)
-            self.lane.facts.breaker(slot.name, name, state, tripped, reason)
+    async def _scale(self, scaling: Scaling) -> None:
+        """Have as many children as the work needs, now and again."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            scaling.look(self.slots)
+            for slot in scaling.to_end(self.slots):
+                self._park(slot)
+            parked = [slot for slot in self.slots if slot.parked]
+            for slot in parked[: max(0, scaling.replicas - len(self.slots) + len(parked))]:
+                slot.parked = False
+                if slot.state == "parked":  # else the child in it, or the one to come, is on its way
+                    self._spawn(self._start(slot, 0.0))
+
+    def _park(self, slot: Slot) -> None:
+        """Want no child here: one that serves ends when it is empty."""
+        slot.parked = True
+        if slot.replica is not None and slot.replica.ready is None:
+            slot.replica.kill(NOT_NEEDED)
+        elif slot.replica is not None:
+            self.lane.retire(slot.number)
 
     def _living(self) -> list[Replica]:
         return [slot.replica for slot in self.slots if slot.replica and slot.replica.death is None]
@@ -267,9 +263,10 @@ class Supervisor:
         assert self._memory_max_b is not None
         while True:
             await self._clock.sleep(WATCH_S)
-            if any(slot.state != "ready" for slot in self.slots):
+            wanted = [slot for slot in self.slots if not slot.parked]
+            if any(slot.state != "ready" for slot in wanted):
                 continue
-            for slot in self.slots:
+            for slot in wanted:
                 if slot.replica is not None and slot.replica.memory_b() > self._memory_max_b:
                     self.lane.retire(slot.number)
                     break

@@ -8,14 +8,16 @@ from forebay.core.actions import Outcome
 from forebay.core.breaker import Ending
 from forebay.core.job import JobError, Lease
 from forebay.core.limiter import ConcurrencyLimit
+from forebay.core.replicas import Shut
 from forebay.core.saturation import Change, SaturationGate
+from forebay.core.shut import shut
 from forebay.core.task import TaskSpec
 from forebay.core.upstream import Judgement, Kind, broken
 from forebay.node.caller import Caller
 from forebay.node.identity import package_version
 from forebay.node.lane import Lane
 from forebay.node.saturation import Watch
-from forebay.node.supervisor import Slot
+from forebay.node.slot import Slot
 from forebay.ports.clock import Clock
 
 PART_BYTES_MAX = 64 * 1024  # a larger part is in the result alone, and does not travel before it
@@ -40,6 +42,8 @@ class Upstream:
         self._calls: dict[int, asyncio.Task[None]] = {}  # by tag
         self._ending: set[asyncio.Task[None]] = set()  # cancelled with the replica; nobody waits for them
         self._resumes_at = 0.0  # after an answer that said "not now"
+        self._paused_at, self._paused_for = 0.0, ""  # when it said so, and its words
+        self._closed_at = 0.0  # when its gate closed
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._watch: Watch | None = None
@@ -145,7 +149,7 @@ class Upstream:
             )
             load, outcome = called.judgement.load, _outcome(tag, called.judgement, called.output)
             if called.judgement.kind is Kind.BUSY:
-                self._pause(called.judgement.after_s or 0.0)
+                self._pause(called.judgement.after_s or 0.0, called.judgement.message)
         except asyncio.CancelledError:
             if self._calls.get(tag) is not me:
                 raise
@@ -168,18 +172,36 @@ class Upstream:
         limit_s = self._spec.timeout_s
         return limit_s if deadline_at is None else max(0.0, min(limit_s, deadline_at - self._clock.now()))
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float, words: str) -> None:
         """Begin no call for so long: the upstream said "not now"."""
-        self._resumes_at = max(self._resumes_at, self._clock.now() + seconds)
+        now = self._clock.now()
+        if now >= self._resumes_at:
+            self._paused_at = now
+        self._resumes_at, self._paused_for = max(self._resumes_at, now + seconds), words
 
     def _allowed(self) -> int:
         """Return how many calls may be out now: none while it said "not now" or its gate is closed."""
         gated = self._watch is not None and self._watch.gate.closed
         return 0 if gated or self._clock.now() < self._resumes_at else self._limit.limit
 
+    def _shut(self) -> Shut | None:
+        """Return why no call may begin now, and when one may again."""
+        now, watch = self._clock.now(), self._watch
+        if watch is not None and watch.gate.closed:
+            why = f"its gate is closed: {watch.gate.value:g} (opens at {watch.gate.policy.open_at:g})"
+            return Shut(self._closed_at, max(watch.next_at, self._resumes_at), why)
+        if now < self._resumes_at:
+            return Shut(
+                self._paused_at, self._resumes_at, f'it said "not now": {self._paused_for}', sure=True
+            )
+        return None
+
     def _tell_limit(self) -> None:
         wait_s = self._resumes_at - self._clock.now()
         self.lane.limit_calls(self._slot.number, self._allowed())
+        hand = self.lane.dispatcher.hand
+        if (replica := hand.replicas.get(self._slot.number)) is not None:
+            shut(hand, replica, self._shut(), now=self._clock.now())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -194,7 +216,9 @@ class Upstream:
     def _looked(self, gate: SaturationGate, change: Change | None) -> None:
         reason = "" if change is None else change.reason
         self.lane.facts.gated(self._spec.name, gate.stand.value, gate.value, reason)
-        if change is not None and not self._closed:
+        if change is not None and gate.closed:
+            self._closed_at = self._clock.now()
+        if (change is not None or gate.closed) and not self._closed:
             self._tell_limit()
             self.lane.turn()
 

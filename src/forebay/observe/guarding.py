@@ -46,4 +46,32 @@ def guarding(meters: Meters) -> Iterator[Metric]:
     for task, now in meters.levels.items():
         levels.add_metric([task], now)
     yield levels
-    yield from (state, trips, limits, gates, values, degraded)
+    yield from (state, trips, *_of_tasks(meters), limits, gates, values, degraded)
+
+
+def _of_tasks(meters: Meters) -> Iterator[Metric]:
+    """Yield what the breakers inside handlers are to each task."""
+    inside = GaugeMetricFamily(
+        "inference_task_breaker_state",
+        "Of a named breaker that guards calls of a task: the worst of its workers",
+        labels=["task", "breaker"],
+    )
+    opened = GaugeMetricFamily(
+        "inference_task_breaker_open_workers", "Workers in which it is open", labels=["task", "breaker"]
+    )
+    for (task, name), words in _inside(meters).items():
+        inside.add_metric([task, name], max(_STATES.get(word, 0.0) for word in words))
+        opened.add_metric([task, name], words.count("open"))
+    yield from (inside, opened)
+
+
+def _inside(meters: Meters) -> dict[tuple[str, str], list[str]]:
+    """Return the states of each breaker that guards calls of a task, of the workers that run it."""
+    by_lane: dict[tuple[str, str], list[str]] = {}
+    for (worker, name), word in meters.breakers.items():
+        by_lane.setdefault((worker.rpartition("/")[0], name), []).append(word)
+    found = {
+        (task, name): [word for lane in lanes for word in by_lane.get((lane, name), ())]
+        for (task, name), lanes in meters.breaker_uses.items()
+    }
+    return {key: words for key, words in found.items() if words}

@@ -81,7 +81,7 @@ class LaneMeters:
 
     def foretold(self, task: str, error_s: float) -> None:
         """A job ended so much later than was told at its submission (p50); negative: earlier."""
-        self._meters.for_task(task).eta_error_s.observe(abs(error_s))
+        self._meters.foretold(task, error_s)
 
     def answered(self, ended: Ended, now: float) -> None:
         """A request has ended."""
@@ -121,15 +121,30 @@ class LaneMeters:
         if reason:
             self._log.warning(f"gate_{stand}", about=task, task=task, value=value, reason=reason)
 
+    def scaled(self, task: str, replicas: int, was: int | None = None, reason: str = "") -> None:
+        """A task has so many replicas from now on, for this reason; without `was` as it begins. As many as
+        before: it needs more that cannot be had."""
+        self._meters.scaled(task, replicas, was)
+        if was is not None:
+            event = "replicas_added" if replicas > was else "replicas_removed"
+            if replicas == was:
+                self._meters.bound_reached("REPLICAS_ROOM")
+                event = "replicas_short"
+            about = f"{task} {was} {replicas}"
+            self._log.warning(event, about=about, task=task, replicas=replicas, was=was, reason=reason)
+
     def moved(self, task: str, level: int, moved: Moved) -> None:
         """Ordinary work of a task runs at this level from now on."""
         self._meters.levels[task] = level
         event = "degrading" if moved.step > moved.was else "recovering"
         self._log.warning(event, about=task, task=task, level=level, fill=round(moved.fill, 2))
 
-    def breaker(self, worker: str, name: str, state: str, trips: int, reason: str) -> None:
+    def breaker(
+        self, worker: str, name: str, state: str, trips: int, reason: str, tasks: Sequence[str] = ()
+    ) -> None:
         """A breaker of a worker or a task is in `state` now and tripped so often since it was last told."""
         self._meters.breaker(worker, name, state, trips)
+        self._meters.breaker_used(worker, name, tasks)
         if trips > 0:
             self._log.warning("breaker_opened", breaker=name, worker=worker, reason=reason)
 

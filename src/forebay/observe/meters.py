@@ -128,9 +128,18 @@ class Meters:
         self.limits: dict[str, int] = {}  # calls to an upstream at once, by task
         self.gates: dict[str, tuple[str, float | None]] = {}  # of upstreams: how each stands, its value
         self.levels: dict[str, int] = {}  # of tasks with variants: which runs ordinary work now
+        self.replicas: dict[str, int] = {}  # of tasks with a range of them: how many there are to be
+        self.replica_changes: dict[tuple[str, str], int] = {}  # (task, up or down) -> changes of that
         self.degraded: dict[str, int] = {}  # results by the word for their level
         self.breakers: dict[tuple[str, str], str] = {}  # (worker, name) -> state
         self.breaker_trips: dict[str, int] = {}  # by name; those of processes that are gone stay counted
+        self.breaker_uses: dict[
+            tuple[str, str], set[str]
+        ] = {}  # (task, name) -> lanes where it guards its calls
+
+    def foretold(self, task: str, error_s: float) -> None:
+        """Take in how far an estimate was from the truth."""
+        self.for_task(task).eta_error_s.observe(abs(error_s))
 
     def for_task(self, task: str) -> TaskMeter:
         """Return the meter of a task, made on first use. Only served tasks may be asked for."""
@@ -152,6 +161,14 @@ class Meters:
         key = (entry, outcome)
         self.cron_turns[key] = self.cron_turns.get(key, 0) + 1
 
+    def scaled(self, task: str, replicas: int, was: int | None) -> None:
+        """Note how many replicas a task has from now on; without `was` as it begins."""
+        self.replicas[task] = replicas
+        for direction in ("up", "down"):
+            changed = was is not None and (replicas > was if direction == "up" else replicas < was)
+            key = (task, direction)
+            self.replica_changes[key] = self.replica_changes.get(key, 0) + changed
+
     def breaker(self, worker: str, name: str, state: str, trips: int) -> None:
         """Note the state of a breaker and count how often it tripped since it was last noted."""
         key = (worker, name)
@@ -161,6 +178,15 @@ class Meters:
         self.breakers[key] = state
         if name in self.breaker_trips or len(self.breaker_trips) < BREAKERS_MAX:
             self.breaker_trips[name] = self.breaker_trips.get(name, 0) + max(0, trips)
+
+    def breaker_used(self, worker: str, name: str, tasks: Iterable[str]) -> None:
+        """Note for which tasks the breaker of a worker has guarded calls."""
+        for task in tasks:
+            key = (task, name)
+            if key not in self.breaker_uses and len(self.breaker_uses) >= BREAKERS_MAX:
+                self.bound_reached("BREAKERS_MAX")
+            else:
+                self.breaker_uses.setdefault(key, set()).add(worker.rpartition("/")[0])
 
     def breakers_gone(self, worker: str) -> None:
         """Forget where the breakers of a process stood."""

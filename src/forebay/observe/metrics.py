@@ -15,11 +15,13 @@ from forebay.core.peak import Peak
 from forebay.observe.guarding import guarding
 from forebay.observe.meters import Histogram, Meters, TaskMeter
 from forebay.observe.priorities import by_priority
+from forebay.observe.scaling import scaling
 from forebay.observe.together import Together
 
 RENDER_FRESH_S = 0.1
 RENDERED_KINDS_MAX = 16
 Bounds = tuple[int, int]  # jobs and bytes one task may hold
+Wanted = Callable[[Mapping[str, Depth], float], Mapping[str, int]]
 Coverage = tuple[float, float] | None  # share of jobs that ended by their p50 and by their p90
 
 
@@ -62,6 +64,7 @@ class Exposition(Meters):
         readers: Callable[[], Readers] = lambda: Readers(0, 0, 0),
         blobs: Callable[[], Mapping[str, int]] = dict,
         quarantined: Callable[[], Mapping[str, int]] = dict,
+        wanted: Wanted = lambda _depths, _now: {},
         more: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         super().__init__(tasks)
@@ -69,8 +72,9 @@ class Exposition(Meters):
         self._rendered: dict[str, tuple[float, bytes]] = {}  # media type -> (when, text)
         self._registry = CollectorRegistry()
         reader = _Reader(
-            self, now, depths, coverages, recent, bounds_of or {}, workers, readers, blobs, quarantined
-        )
+            self, now, depths, coverages, recent, bounds_of or {}, workers, readers, blobs, quarantined,
+            wanted,
+        )  # fmt: skip
         self._registry.register(Together(reader, more))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
@@ -102,7 +106,9 @@ class _Reader(Collector):
         readers: Callable[[], Readers],
         blobs: Callable[[], Mapping[str, int]],
         quarantined: Callable[[], Mapping[str, int]],
+        wanted: Wanted,
     ) -> None:
+        self._wanted = wanted
         self._readers = readers
         self._blobs = blobs
         self._quarantined = quarantined
@@ -152,6 +158,7 @@ class _Reader(Collector):
         yield from _replicas(self._workers())
         yield from _blobs(self._blobs())
         yield from guarding(self._meters)
+        yield from scaling(self._meters, self._wanted(self._depths(), self._now()))
         held = GaugeMetricFamily(
             "inference_quarantined_inputs", "Inputs that are refused: they killed workers", labels=["task"]
         )
@@ -308,6 +315,8 @@ def _replicas(workers: Sequence[Mapping[str, object]]) -> Iterator[Metric]:
     up = GaugeMetricFamily("inference_worker_up", "1 while the replica serves", labels=["worker"])
     memory = GaugeMetricFamily("inference_worker_memory_bytes", "Resident bytes", labels=["worker"])
     for record in workers:
+        if record.get("state") == "parked":  # nothing is to be up there
+            continue
         name = str(record.get("worker"))
         up.add_metric([name], 1.0 if record.get("state") in {"ready", "busy", "idle", "running"} else 0.0)
         size = record.get("memory_bytes")

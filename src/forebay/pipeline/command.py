@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from forebay.errors import ForebayError
 from forebay.pipeline.board import Board
@@ -13,6 +13,8 @@ from forebay.pipeline.loading import load_pipeline, source_of_text
 from forebay.pipeline.pages import Pages
 from forebay.pipeline.report import Report
 from forebay.pipeline.running import Running
+from forebay.sources.camera import Camera
+from forebay.sources.pushed import Push
 
 LOOK_S: Final = 1.0
 
@@ -29,9 +31,9 @@ class Wanted(NamedTuple):
 
 
 def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], None]) -> Report:
-    """Run the pipeline and return what was done. `say` is told once where it listens, `live` a line each
-    second. SIGINT and SIGTERM close the sources and serve what waits; a second one ends at once. Raises
-    ForebayError, and the error of a source that failed."""
+    """Run the pipeline and return what was done. `say` is told once where it listens, and at the end which
+    cameras were away; `live` a line each second. SIGINT and SIGTERM close the sources and serve what waits;
+    a second one ends at once. Raises ForebayError, and the error of a source that failed."""
     pipeline = load_pipeline(wanted.target)
     sources = [source_of_text(text) for text in wanted.sources]
     stopping = threading.Event()
@@ -48,10 +50,14 @@ def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], Non
     running = pipeline.start(*sources)
     board, pages = Board(wanted.data), None
     try:
+        for url in (source.url for source in sources if isinstance(source, Push)):
+            say(f"listening: frames at {url}")
         if wanted.port is not None:
             pages = Pages(running.report, wanted.port)
-            say(f"{pages.url}/v1/streams {pages.url}/metrics")
-        _watch(running, stopping, wanted.for_s, board, live)
+            say(f"listening: {pages.url}/v1/streams {pages.url}/metrics")
+        _watch(running, stopping, wanted.for_s, board, lambda line: live(" | ".join([line, *away(sources)])))
+        for one in away(sources):
+            say(one)
         running.stop(wanted.grace_s)
     except BaseException:
         running.stop(0.0)
@@ -65,6 +71,15 @@ def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], Non
     if running.errors:
         raise running.errors[0]
     return running.report()
+
+
+def away(sources: Sequence[Any]) -> list[str]:
+    """Return which sources give no frames now, and why they were lost the last time."""
+    return [
+        f"{one.stream} {one.state}: {one.says}"
+        for one in sources
+        if isinstance(one, Camera) and one.says and one.state != "streaming"
+    ]
 
 
 def _watch(

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -110,30 +109,24 @@ class Host(asyncio.Protocol):
         command = [sys.executable, "-P", "-u", "-m", "forebay.pipeline.hosted", terms.app, self.name]
         command += ["--parent", str(os.getpid()), "--data", str(terms.data)]
         env = child_environment(terms.env, threads=1, slot=None, on_cpu=False)
-        ours, theirs = socket.socketpair()
         process, self._splitter = ChildProcess(), Splitter()
         try:
-            process.start(command, env, None, theirs.fileno())
+            self._transport = await process.connect(command, env, None, lambda: self)
         except OSError as error:  # no process can be had now; try again later
-            ours.close()
             terms.log.warning("pipeline_not_started", pipeline=self.name, error=str(error))
             self._again()
             return
-        finally:
-            theirs.close()
-        ours.setblocking(False)
         self._process, self._started_at = process, terms.clock.now()
         on_output = terms.on_output
         if on_output is not None:
             process.log.sink = lambda line: on_output(self.name, line)
-        self._transport, _ = await loop.create_unix_connection(lambda: self, sock=ours)
         self.state = "running"
         process.watch(loop, self._died)
 
     def _died(self) -> None:
         process, self._process = self._process, None
         assert process is not None
-        process.forget_mark()
+        process.forget_page()
         self._let_go()
         code = process.returncode
         self._gone.set()

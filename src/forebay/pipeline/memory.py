@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from forebay.core.gate import GateTerms, bytes_needed
 from forebay.errors import NoMemoryError
+from forebay.host.memory import memory_free_b
 from forebay.streams.asked import MEMORY_SHARE
-from forebay.streams.machine import memory_free_b
 
 
 class Memory:

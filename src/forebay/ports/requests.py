@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from forebay.core.admission import Rejected
 from forebay.core.basin import Asked
 from forebay.core.job import Job
+from forebay.core.knocks import Knocks
 from forebay.core.requests import Ended, Request
 from forebay.core.tenant import Held as HeldBy
 
@@ -23,6 +24,11 @@ class Held(NamedTuple):
 
 class Requests(Protocol):
     """The basin of this process. Calls are cheap, never wait and never raise."""
+
+    @property
+    def knocks(self) -> Knocks:
+        """Where a door says who has connected: a run waits a moment for what they may ask."""
+        ...
 
     def look(self, asked: Asked) -> Rejected | None:
         """Return why this request would be refused, None when it would be let in; takes nothing."""

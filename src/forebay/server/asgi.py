@@ -22,9 +22,11 @@ from forebay.server.budgets import forget_budget, name_budget
 from forebay.server.bulk import Bulk
 from forebay.server.caller import LOCAL, set_caller
 from forebay.server.cold import cold_routes
+from forebay.server.deciding import Decider
 from forebay.server.events import Events
 from forebay.server.front import Front
 from forebay.server.hatch import Hatch
+from forebay.server.job_exchange import Rest
 from forebay.server.links import BEARER, is_link
 from forebay.server.live import Hub
 from forebay.server.predict import Predictor
@@ -47,7 +49,7 @@ _BLOB = "/v1/blobs/"
 _DELIVERIES = "/deliveries"  # below a job and not hot; no job id holds it
 _LINK = "/link"  # what ends so makes a link, and is not hot either
 _CANCEL = "/v1/jobs/cancel"  # nor is this, of many
-_OF_WORKERS = frozenset({"/healthz", "/readyz", "/metrics", "/v1/workers"})
+_OF_WORKERS = frozenset({"/healthz", "/readyz", "/metrics", "/v1/workers", "/v1/nodes"})
 _NOTHING: frozenset[str] = frozenset()
 _BELOW = frozenset({"result", "events"})  # what one job has below it
 _NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson"})
@@ -64,14 +66,23 @@ class Door:
         self._watchman = front.watchman
         checks = compile_checks(front.tasks)
         events = Events(front, pressure, front.hub or Hub(now=front.clock.now))
-        self._submitter = Submitter(front, pressure, self.waiters, checks, events)
+        decider = Decider(front, pressure, checks)
+        self._submitter = Submitter(front, pressure, self.waiters, decider, events)
         self._amender = Amender(front, pressure, checks)
-        self._bulk = Bulk(front, pressure, self._submitter)
+        self._bulk = Bulk(front, pressure, decider)
         self._blobs = BlobDesk(front)
         self._frames = FrameDoor(front)
-        way_in = WayIn(front, pressure, self._submitter.references, checks)
+        way_in = WayIn(front, pressure, decider.references, checks)
         self._predictor = Predictor(front, way_in, self._submitter, self._blobs)
-        self.hatch = Hatch(front, self._doorman, way_in, self.answer_ended)
+        self.hatch = Hatch(
+            front,
+            self._doorman,
+            way_in,
+            decider,
+            self._submitter,
+            answer_ended=self.answer_ended,
+            answer_rest=self.answer_rest,
+        )
         self._shower = Shower(front, pressure, self.waiters, self._blobs)
         self._pressure = pressure
         self._events = events
@@ -120,20 +131,29 @@ class Door:
         except ForebayError as error:
             await self._refuse(error, body, scope, started)
         except Exception as error:
-            self.front.log.exception(
-                "request_failed", route=route_of(scope["path"]), error=type(error).__name__
-            )
+            self._log_failure(scope, error)
             await self._refuse(InternalError(), body, scope, started)
 
     async def answer_ended(self, ended: Ended, heads: Heads, scope: Scope, send: Send) -> None:
         """Write the answer of a request that the hatch took. Never raises for what a client did."""
+        await self.answer_rest(lambda send: self._predictor.answer(ended, heads, send), scope, send)
+
+    async def answer_rest(self, rest: Rest, scope: Scope, send: Send) -> None:
+        """Have `rest(send)` write the answer of what the hatch took. Never raises for what a client did."""
         started = Started(send, self.front)
         try:
-            await self._predictor.answer(ended, heads, started.send)
+            await rest(started.send)
         except ClientGoneError:
             return
         except ForebayError as error:
             await self._refuse(error, None, scope, started)
+        except Exception as error:
+            self._log_failure(scope, error)
+            await self._refuse(InternalError(), None, scope, started)
+
+    def _log_failure(self, scope: Scope, error: Exception) -> None:
+        route = route_of(scope["path"])
+        self.front.log.exception("request_failed", route=route, error=type(error).__name__)  # noqa: LOG004 - called by handlers
 
     async def _post(self, scope: Scope, heads: Heads, body: Body, receive: Receive, send: Send) -> None:
         if scope["query_string"]:

@@ -5,14 +5,10 @@ CHUNKS_IN_FLIGHT_MAX are on their way to the disk, else once one is stored: a sl
 a fast one makes large groups. Verdicts have a task of their own: nobody need read before all is sent.
 """
 
-from functools import partial
-from typing import Any, NamedTuple
-
 from forebay.core.admission import Accepted, Rejected
-from forebay.core.blobs import BlobInfo
 from forebay.core.job import Job, Receipt, Verdict
 from forebay.core.lifecycle import FINAL
-from forebay.core.task import TaskSpec
+from forebay.core.many import size_of
 from forebay.core.tenant import Held
 from forebay.errors import (
     ForebayError,
@@ -24,75 +20,33 @@ from forebay.errors import (
 from forebay.server.answer import Body, Send, too_large
 from forebay.server.asking import Heads
 from forebay.server.budgets import Refused, all_told_to_come
-from forebay.server.caller import caller
+from forebay.server.deciding import Decider, Early, verdict_error
 from forebay.server.front import Front
 from forebay.server.limits import (
     BULK_BYTES_MAX,
-    CHUNK_BYTES_MAX,
     CHUNK_LINES_MAX,
     CHUNKS_IN_FLIGHT_MAX,
     LINES_MAX,
 )
+from forebay.server.line_reader import Checked, Group, LineReader, Refusals, Slot
+from forebay.server.plain import Plain
 from forebay.server.pressure import NOTHING, Pressure
 from forebay.server.problems import problem_fields
 from forebay.server.quarantine import unbarred
-from forebay.server.references import Reference, digests, is_whole
 from forebay.server.repeats import KEY_FIELD, may_name_a_key
 from forebay.server.storing import count_receipts, store
 from forebay.server.stream import Flights, Lines, Verdicts
-from forebay.server.submit import Early, Refusal, Submitter, verdict_error
 from forebay.server.timely import foretell, in_time
-from forebay.server.wire import Submission, body_hash, decode, job_from, with_fingerprint
-
-
-class Checked(NamedTuple):
-    """A good line."""
-
-    submission: Submission
-    spec: TaskSpec
-    body_hash: bytes
-    references: tuple[Reference, ...] = ()
-    payload: Any = None  # kept where there are references
-
-
-Refusals = list[tuple[int, Job, Refusal]]  # of lines, by their place
-Slot = Checked | Job | Refusal | Receipt | ForebayError  # what has become of one line so far
-
-
-def _content_hash(line: Checked, claimed: list[BlobInfo]) -> bytes:
-    return body_hash(line.submission, line.payload, digests(claimed))
-
-
-class Group:
-    """Lines that go to the broker together."""
-
-    __slots__ = ("lines", "size_b", "slots")
-
-    def __init__(self) -> None:
-        self.lines: list[int] = []
-        self.slots: list[Slot] = []
-        self.size_b = 0
-
-    def put(self, line: int, slot: Slot) -> None:
-        """Add what became of one line."""
-        self.lines.append(line)
-        self.slots.append(slot)
-        if type(slot) is Checked:
-            self.size_b += len(slot.submission.payload)
-
-    @property
-    def full(self) -> bool:
-        """Whether it should go to the broker now."""
-        return len(self.slots) >= CHUNK_LINES_MAX or self.size_b >= CHUNK_BYTES_MAX
 
 
 class Bulk:
     """The way in for many jobs."""
 
-    def __init__(self, front: Front, pressure: Pressure, submitter: Submitter) -> None:
+    def __init__(self, front: Front, pressure: Pressure, decider: Decider) -> None:
         self._front = front
         self._pressure = pressure
-        self._submitter = submitter
+        self._decider = decider
+        self._reader = LineReader(front, decider)
 
     async def submit(self, heads: Heads, body: Body, send: Send) -> None:
         """Answer a stream of submissions.
@@ -104,9 +58,9 @@ class Bulk:
                 "the header Idempotency-Key names one job: put idempotency_key into the lines",
                 errors=(("Idempotency-Key", "not with NDJSON"),),
             )
-        early = self._submitter.early(now=self._front.clock.now())
+        early = self._decider.early(now=self._front.clock.now())
         if early is not None and not may_name_a_key(heads, body):
-            raise self._submitter.refusal(early, None, now=self._front.clock.now())
+            raise self._decider.refusal(early, None, now=self._front.clock.now())
         if body.length is not None and body.length > BULK_BYTES_MAX:
             raise too_large(BULK_BYTES_MAX)
         verdicts = Verdicts(send)
@@ -126,12 +80,12 @@ class Bulk:
                 if early is not None:
                     # Lines with keys may be repeats of accepted ones. Who names keys does so from the start.
                     if KEY_FIELD not in part:
-                        raise self._submitter.refusal(early, None, now=self._front.clock.now())
+                        raise self._decider.refusal(early, None, now=self._front.clock.now())
                     early = None
                 fresh = lines.feed(part)
                 first = lines.count - len(fresh) + 1
                 for at in range(0, len(fresh), CHUNK_LINES_MAX):
-                    self._take(fresh[at : at + CHUNK_LINES_MAX], first + at, group)
+                    self._reader.take(fresh[at : at + CHUNK_LINES_MAX], first + at, group)
                     if group.full:
                         group = await self._launch(group, flights)
                 if group.slots and flights.room:
@@ -141,7 +95,7 @@ class Bulk:
                     verdicts.cut_short = True
                     break
             else:
-                self._take(lines.rest(), lines.count, group)
+                self._reader.take(lines.rest(), lines.count, group)
             if group.slots:
                 await self._launch(group, flights)
             await flights.landed(0)
@@ -152,26 +106,6 @@ class Bulk:
         if verdicts.empty:
             raise MalformedError("the body is empty")
 
-    def _take(self, lines: list[bytes | None], first: int, group: Group) -> None:
-        """Decode lines into the group. Empty lines count as lines and have no verdict."""
-        checked, put, found_in = self._submitter.checked, group.put, self._submitter.references.found
-        for number, line in enumerate(lines, first):
-            if number > LINES_MAX:
-                return
-            if line is None:
-                put(number, too_large(self._front.settings.body_bytes_max))
-                continue
-            if not line or line.isspace():
-                continue
-            try:
-                submission, payload = decode(line)
-                found = found_in(line, payload)
-                spec = checked(submission, payload, whole=is_whole(found))
-                hashed = b"" if submission.idempotency_key is None else body_hash(submission, payload)
-                put(number, Checked(submission, spec, hashed, found, payload if found else None))
-            except ForebayError as error:
-                put(number, error)
-
     async def _launch(self, group: Group, flights: Flights) -> Group:
         """Send a group on its way, waiting while too many are; return an empty one."""
         await flights.landed(CHUNKS_IN_FLIGHT_MAX - 1)
@@ -180,34 +114,21 @@ class Bulk:
 
     async def _store(self, group: Group) -> bytes:
         """Return the verdicts of a group, once what was accepted is durable."""
-        claimed = await self._claim(group.slots)
+        claimed = await self._reader.claim(group.slots)
         try:
             return await self._store_claimed(group)
         finally:
-            self._submitter.references.release(claimed)
-
-    async def _claim(self, slots: list[Slot]) -> list[BlobInfo]:
-        """Claim what the lines name; one that names no blob is refused in its place."""
-        claimed: list[BlobInfo] = []
-        for at, slot in enumerate(slots):
-            if type(slot) is Checked and slot.references:
-                try:
-                    infos = await self._submitter.references.claim(slot.references, slot.spec)
-                    claimed += infos
-                    if slot.body_hash:
-                        slots[at] = slot._replace(body_hash=_content_hash(slot, infos))
-                except ForebayError as error:
-                    slots[at] = error
-        return claimed
+            self._decider.references.release(claimed)
 
     async def _store_claimed(self, group: Group) -> bytes:
         slots = group.slots
-        tasks = {slot.submission.task for slot in slots if type(slot) is Checked}
-        await self._pressure.refresh(tuple(tasks), now=self._front.clock.now())
+        if not self._pressure.live:
+            tasks = {slot.task for slot in slots if type(slot) is Checked or type(slot) is Plain}
+            await self._pressure.refresh(tuple(tasks), now=self._front.clock.now())
         # From here to the enqueue nothing waits: ids and times grow in the order in which the engine gets
         # them, whatever else comes in beside, and that order is the cheap one.
         now = self._front.clock.now()
-        by_task = self._make_jobs(slots, now=now)
+        by_task = self._reader.make_jobs(slots, now=now)
         barred: Refusals = []
         refused: list[Refused] = []
         taken = NOTHING
@@ -219,7 +140,7 @@ class Bulk:
         kept_out: Refusals = [*barred, *all_told_to_come(refused, now=now)]
         for at, job, verdict in kept_out:
             keyed = job.idempotency_key is not None
-            slots[at] = verdict if keyed else self._submitter.refusal(verdict, job.task, now=now)
+            slots[at] = verdict if keyed else self._decider.refusal(verdict, job.task, now=now)
         jobs = [slot for slot in slots if type(slot) is Job]
         failed: ForebayError | None = None
         receipts: list[Receipt] = []
@@ -232,24 +153,6 @@ class Bulk:
         await self._recall([one for one in kept_out if one[1].idempotency_key is not None], slots, now=now)
         return _verdicts(group, receipts, failed)
 
-    def _make_jobs(self, slots: list[Slot], *, now: float) -> dict[str, list[int]]:
-        """Turn checked lines into jobs, in place; return where the jobs of each task are."""
-        new_id = self._front.broker.new_id
-        make = partial(job_from, now=now, tenant=caller().tenant, rules=self._front.callbacks)
-        by_task: dict[str, list[int]] = {}
-        for at, slot in enumerate(slots):
-            if type(slot) is not Checked:
-                continue
-            submission, spec, hashed = slot[:3]
-            try:
-                job = make(submission, spec, job_id=new_id(now), body_hash=hashed)
-                slots[at] = with_fingerprint(job, spec) if spec.coalesce else job
-            except ForebayError as error:
-                slots[at] = error
-            else:
-                by_task.setdefault(submission.task, []).append(at)
-        return by_task
-
     async def _recall(self, refused: Refusals, slots: list[Slot], *, now: float) -> None:
         """Put in place of a refusal the receipt of what was accepted before under the line's key."""
         if not refused:
@@ -257,7 +160,7 @@ class Bulk:
         known = await self._front.broker.recall([job for _, job, _ in refused], now=now)
         for (at, job, verdict), receipt in zip(refused, known, strict=True):
             if receipt is None:
-                slots[at] = self._submitter.refusal(verdict, job.task, now=now)
+                slots[at] = self._decider.refusal(verdict, job.task, now=now)
             else:
                 count_receipts(self._front, (job,), (receipt,), now=now)
                 slots[at] = receipt
@@ -273,7 +176,7 @@ class Bulk:
         if not places:
             return refused, others
         jobs = [slots[at] for at in places]
-        size_b = sum([len(job.payload) + len(job.metadata) for job in jobs if type(job) is Job])
+        size_b = size_of([job for job in jobs if type(job) is Job])
         verdict = self._pressure.admit(task, jobs=len(jobs), size_b=size_b, now=now, others=others)
         if type(verdict) is not Rejected:
             return refused, Held(others.jobs + len(jobs), others.bytes + size_b)
@@ -303,8 +206,15 @@ def _beyond(lines: Lines) -> bytes:
 
 
 def _verdicts(group: Group, receipts: list[Receipt], failed: ForebayError | None) -> bytes:
-    parts: list[str] = []
     stored = Verdict.STORED
+    if len(receipts) == len(group.slots) and not [one for one in receipts if one[0] is not stored]:
+        return "".join(
+            [
+                f'{{"line":{line},"status":202,"job_id":"{receipt[1]}"}}\n'
+                for line, receipt in zip(group.lines, receipts, strict=True)
+            ]
+        ).encode()
+    parts: list[str] = []
     left = iter(receipts)
     for line, slot in zip(group.lines, group.slots, strict=True):
         receipt = next(left) if type(slot) is Job and failed is None else None

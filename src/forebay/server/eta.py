@@ -13,8 +13,11 @@ async def place(
 ) -> tuple[int | None, Eta | None]:
     """Return position (1 is next, None unless queued) and ETA, which is remembered to be scored.
 
-    The ETA is None when nothing was measured, and for what waits in a paused queue or for an open breaker.
+    Both are None for what waits beside the engine; the ETA when nothing was measured, and for what waits
+    in a paused queue or for an open breaker.
     """
+    if record.spooled:
+        return None, None  # the engine does not know of it yet
     standing, job = record.standing, record.job
     state = standing.state
     estimator = front.estimators.get(job.task)

@@ -35,6 +35,11 @@ class NodeView(Protocol):
         """
         ...
 
+    def breakers_inside(self) -> Sequence[Mapping[str, object]]:
+        """Return the named breakers inside the handlers of each replica: `worker`, `task` and `breakers`, as
+        those of `workers`."""
+        ...
+
     def breaker(self, task: str) -> Mapping[str, object] | None:
         """Return where the breaker of a task stands: `breaker`, `state`, `trips`, `retry_after_s`, `reason`;
         None when it has none."""
@@ -54,6 +59,11 @@ class NeighboursView(Protocol):
 
     def workers(self) -> Sequence[Mapping[str, object]]:
         """Return one record per replica of theirs, like those of NodeView."""
+        ...
+
+    def nodes(self) -> Sequence[Mapping[str, object]]:
+        """Return one record per node, this process's among them: `node`, `host`, `state`, `replicas`,
+        `ready`, `in_hand`, `idle_s`, `deletion_cost`, `unready`, `started_at`."""
         ...
 
 

@@ -5,6 +5,7 @@ uvicorn counts neither bytes nor lines of headers and waits for them, and for a 
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -12,11 +13,12 @@ from uvicorn.server import ServerState
 
 from forebay.errors import ForebayError, MalformedError
 from forebay.server import limits
+from forebay.server.exchange import Exchange
 from forebay.server.front import Front
-from forebay.server.hatch import ADDRESS, Exchange, Hatch
+from forebay.server.hatch import Hatch
 from forebay.server.limits import HEADERS_BYTES_MAX, HEADERS_MAX, HEADERS_TIMEOUT_S, PATH_BYTES_MAX
-from forebay.server.one_write import OneWrite
-from forebay.server.predict import LET_BY
+from forebay.server.one_write import Counted, OneWrite
+from forebay.server.predict import LAIN_S
 from forebay.server.problems import (
     BodyTimeoutError,
     HeadersTooLargeError,
@@ -55,6 +57,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal: ForebayError | None = None
         self._exchange: Exchange | None = None  # the last one; at most one is open
         self._idle_at: float | None = None  # since when all was answered, None while something is to be
+        self._silent = True  # nothing was read yet
+        self._requests = 0  # begun
+        self.lain_s = 0.0  # so long the last of them had been in the socket when it was read
+        if self.hatch is not None:
+            self.hatch.knocked(id(self))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock of the first head."""
@@ -67,6 +74,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             return
         self._idle_at = None
+        self._spoke()
         if self._in_head:
             if self.head_at is None:
                 self.head_at = self.loop.time()
@@ -98,13 +106,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._check_authority()
         if self.transport.is_closing():  # the last answer was given: what was sent after it is not begun
             raise HeadRefused
+        if self.hatch is not None:
+            self.lain_s = self.hatch.lain_s(self, first=not self._requests)
+        self._requests += 1
         if not self._begin_exchange():
+            if self.lain_s:
+                cast("dict[str, Any]", self.scope)[LAIN_S] = self.lain_s
             super().on_headers_complete()
 
     def _begin_exchange(self) -> bool:
         """Have the hatch take this request, if it is plain and nothing before it waits for its answer."""
         before: Any = self.cycle
-        if self.hatch is None or not self.url.startswith(ADDRESS) or self.flow.write_paused:
+        if self.hatch is None or not self.hatch.serves(self.url) or self.flow.write_paused:
             return False
         if before is not None and not before.response_complete:
             return False
@@ -119,10 +132,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle = cast("Any", exchange)
         return True
 
+    def _spoke(self) -> None:
+        if self._silent and self.hatch is not None:
+            self.hatch.spoke(id(self))
+        self._silent = False
+
     def on_body(self, body: bytes) -> None:
         """A part of the body has come."""
         cycle: Any = self.cycle
-        if type(cycle) is Exchange:
+        if isinstance(cycle, Exchange):
             cycle.take(body)
         else:
             super().on_body(body)
@@ -140,7 +158,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """What comes next is another head."""
         self._in_head = True
         cycle: Any = self.cycle
-        if type(cycle) is Exchange:
+        if isinstance(cycle, Exchange):
             cycle.whole()
         else:
             super().on_message_complete()
@@ -150,11 +168,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is not None and cycle.response_complete:
             self._idle_at = self.loop.time()
 
-    def take_long_way(self, exchange: Exchange, body: bytes) -> None:
+    def take_long_way(self, body: bytes, told: Mapping[str, object]) -> None:
         """Have the application answer a whole request that an exchange began."""
         self._exchange = self.cycle = cast("Any", None)
         scope: Any = self.scope
-        scope[LET_BY] = exchange.asked
+        scope.update(told)
         super().on_headers_complete()
         super().on_body(body)
         super().on_message_complete()
@@ -188,6 +206,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone, or was let go."""
         exchange, self._exchange = self._exchange, None
+        self._spoke()
         if exchange is not None:
             exchange.gone()
         newest: Any = self.cycle
@@ -201,12 +220,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not self._in_head or self._head_bytes:
             return None
         self._half_closed = True
-        counted = _Counted(self.transport)
+        counted = Counted(self.transport)
         cycle.transport = counted
         self.loop.call_later(_HALF_CLOSED_S, self._let_go, counted, 0)
         return True
 
-    def _let_go(self, counted: "_Counted", seen: int) -> None:
+    def _let_go(self, counted: "Counted", seen: int) -> None:
         """Nobody can tell a client that listens from one that is gone, but by writing: it is let go when
         nothing is written to it."""
         if counted.writes > seen and not self.transport.is_closing():
@@ -281,21 +300,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self.send_400_response("")
         else:
             self.transport.close()
-
-
-class _Counted:
-    """A transport that counts what is written to it."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.writes = 0
-
-    def write(self, data: bytes) -> None:
-        self.writes += 1
-        self._inner.write(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 def _without_upgrade(data: bytes) -> bytes:

@@ -1,10 +1,13 @@
 """Liveness, readiness, metrics and workers: the truth from memory, never a wait for the store."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 from fastapi import Request, Response
 
+from forebay.errors import StoreUnavailableError
+from forebay.ports.spool import UNSWEPT, spool_of
 from forebay.server.front import Front
 from forebay.server.routing import Route, json_response
 from forebay.server.times import stamp
@@ -28,6 +31,7 @@ class Health:
             Route("GET", "/metrics", self.metrics, "Prometheus metrics", "health", None, (), (), None,
                   "text/plain", any_query=True),
             Route("GET", "/v1/workers", self.workers, "List replicas", "workers", "WorkerList"),
+            Route("GET", "/v1/nodes", self.nodes, "List nodes", "workers", "NodeList"),
         )  # fmt: skip
 
     async def alive(self, _: Request) -> Response:
@@ -52,15 +56,26 @@ class Health:
         items = [_shown(worker) for side in sides if side is not None for worker in side.workers()]
         return json_response({"items": items, "next_cursor": None})
 
+    async def nodes(self, _: Request) -> Response:
+        """Answer every node, the one first whose end would cost least."""
+        nodes = () if self._front.neighbours is None else self._front.neighbours.nodes()
+        items = [{**node, "started_at": stamp(cast("float", node["started_at"]))} for node in nodes]
+        return json_response({"items": items, "next_cursor": None})
+
 
 def unready_reason(front: Front) -> str | None:
     """Return why this process should get no new work, None when it should."""
     if front.lifecycle.draining:
         return "draining"
-    problem = front.lifecycle.store_problem(now=front.clock.now())
-    if problem is not None:
+    now = front.clock.now()
+    spool = spool_of(front.broker)
+    spools = spool is not None and spool.has_room(now)
+    problem = front.lifecycle.store_problem(now=now)
+    if problem is not None and not (spools and problem.code == StoreUnavailableError.code):
         return problem.code
     reason = None if front.node is None else front.node.unready_reason()
+    if reason is not None and spools and reason.startswith(UNSWEPT):
+        reason = None  # what comes is taken meanwhile
     return front.sender.unready_reason() if reason is None and front.sender is not None else reason
 
 
@@ -69,4 +84,8 @@ def _shown(worker: Mapping[str, object]) -> dict[str, object]:
     started = shown.get("started_at")
     if isinstance(started, float | int):
         shown["started_at"] = stamp(started)
+    breakers = cast("Iterable[Mapping[str, Any]]", shown.get("breakers") or ())
+    shown["breakers"] = [
+        {**one, "since": stamp(one["since"]) if one.get("since") else None} for one in breakers
+    ]
     return {key: msgspec.to_builtins(value) for key, value in shown.items()}

@@ -49,3 +49,19 @@ class OneWrite:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+class Counted:
+    """A transport that counts what is written to it."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.writes = 0
+
+    def write(self, data: bytes) -> None:
+        """Write, and count."""
+        self.writes += 1
+        self._inner.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

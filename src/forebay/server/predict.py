@@ -37,6 +37,7 @@ from forebay.server.way_in import PRIORITY_HEADER, WayIn, priority_told
 from forebay.server.wire import Submission, decode_payload
 
 LET_BY: Final = "forebay.let_by"  # in a scope: the Asked of a request whose head was counted and looked at
+LAIN_S: Final = "forebay.lain_s"  # and of one that was late read: so long it had been in its socket
 GONE_LOOK_S = 0.02  # a client is listened to after its request has waited so long
 _NOTHING: frozenset[str] = frozenset()
 
@@ -73,7 +74,9 @@ class Predictor:
             raise too_large(front.settings.body_bytes_max)
         way_in = self._way_in
         let_by: Asked | None = scope.get(LET_BY)
-        asked = let_by or way_in.asked(spec, heads, caller().tenant, length, now=now)
+        asked = let_by or way_in.asked(
+            spec, heads, caller().tenant, length, now=now, lain_s=scope.get(LAIN_S, 0.0)
+        )
         if let_by is None:
             way_in.arrived(task, now=now)
         requests = way_in.basin(asked)

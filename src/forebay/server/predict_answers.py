@@ -47,6 +47,10 @@ def refusal_of(refused: Rejected, asked: Asked) -> ForebayError:
             return QueueFullError(text, retry_after_s=after_s, limit=limit)
         case Reason.BREAKER_OPEN:
             return BreakerOpenError(f"what runs {asked.task} has been failing", retry_after_s=after_s)
+        case Reason.UPSTREAM_BUSY:
+            return UpstreamBusyError(
+                f"the server behind {asked.task} takes no calls now: {refused.told}", retry_after_s=after_s
+            )
         case Reason.NO_WORKER:
             return NoWorkerError(f"no worker of {asked.task} is ready", retry_after_s=after_s)
         case Reason.SHED:
@@ -59,10 +63,11 @@ def refusal_of(refused: Rejected, asked: Asked) -> ForebayError:
 
 
 def _infeasible(refused: Rejected, asked: Asked) -> ForebayError:
-    offer = refused.offer
-    assert offer is not None and offer.deadline_needed_at is not None
+    offer, has_s = refused.offer, asked.deadline_at - asked.created_at
+    if offer is None or offer.deadline_needed_at is None:
+        text = f"a {asked.task} request had {has_s:g} s, and {refused.told}"
+        return InfeasibleError(text, retry_after_s=refused.retry_after_s)
     needed_s = math.ceil((offer.deadline_needed_at - asked.created_at) * 1000) / 1000
-    has_s = asked.deadline_at - asked.created_at
     told: dict[str, object] = {
         "earliest_p50_at": stamp(offer.earliest_p50_at),
         "earliest_p90_at": stamp(offer.earliest_p90_at),
@@ -123,6 +128,9 @@ def _error_of(ended: Ended) -> tuple[ForebayError, str | None]:
         case End.LATE:
             where = "while it ran" if ended.ran else "before it could have been done"
             return DeadlinePassedError(f"the deadline of {has_s:.6g} s passed {where}"), None
+        case End.BARRED if error is not None:
+            told = f"the server behind {request.job.task} took no calls: {error.message}"
+            return UpstreamBusyError(told, retry_after_s=ended.retry_after_s), None
         case End.BARRED:
             return BreakerOpenError(retry_after_s=ended.retry_after_s), None
         case End.SHED:

@@ -5,21 +5,23 @@ from fastapi import Request, Response
 
 from forebay.core.estimator import Estimator, Eta
 from forebay.core.job import Depth
+from forebay.core.scaling import wanted_of
 from forebay.core.sizing.measured import measured
 from forebay.core.task import TaskSpec
 from forebay.core.units import print_duration
 from forebay.server.asking import unknown_task
+from forebay.server.breaker_views import BreakerView, TaskBreakerView
 from forebay.server.caller import caller
 from forebay.server.eta_views import EtaAccuracyView, QueueEtaView
 from forebay.server.front import Front
 from forebay.server.holding import held_s
+from forebay.server.inner_breakers import of_tasks
 from forebay.server.pressure import Pressure
 from forebay.server.routing import Route, json_response
 from forebay.server.storing import written
 from forebay.server.times import stamp
 from forebay.server.views import (
     BackoffView,
-    BreakerView,
     QueueList,
     QueueView,
     RatesView,
@@ -58,11 +60,14 @@ class Queues:
 
     async def tasks(self, request: Request) -> Response:
         """Answer all tasks."""
-        return json_response(TaskList([self._task_view(spec) for spec in self._front.tasks.values()]))
+        inside = of_tasks(self._front)
+        views = [self._task_view(spec, inside.get(spec.name, [])) for spec in self._front.tasks.values()]
+        return json_response(TaskList(views))
 
     async def task(self, request: Request) -> Response:
         """Answer one task."""
-        return json_response(self._task_view(self._front.tasks[self._named(request)]))
+        task = self._named(request)
+        return json_response(self._task_view(self._front.tasks[task], of_tasks(self._front).get(task, [])))
 
     async def queues(self, request: Request) -> Response:
         """Answer all queues."""
@@ -137,8 +142,12 @@ class Queues:
             breaker=self._breaker_view(task),
             paused=depth.paused,
             draining=snapshot.draining,
+            replicas_wanted=wanted_of(
+                estimator, spec, waiting=0 if depth.paused else depth.queued, running=depth.running,
+                wait_s=front.settings.replicas_wait, now=now,
+            ),
             requests=self._requests_view(task),
-        )
+        )  # fmt: skip
         return view if caller().own is None else _for_tenant(view)
 
     def _requests_view(self, task: str) -> RequestsView | None:
@@ -162,7 +171,7 @@ class Queues:
         seen = None if node is None else node.breaker(task)
         return None if seen is None else msgspec.convert(seen, BreakerView)
 
-    def _task_view(self, spec: TaskSpec) -> TaskView:
+    def _task_view(self, spec: TaskSpec, inside: list[TaskBreakerView]) -> TaskView:
         estimator, policy = self._front.estimators[spec.name], self._front.gates[spec.name].policy
         settings, retry = self._front.settings, spec.settle.retry
         service = estimator.service_s()
@@ -194,6 +203,7 @@ class Queues:
             capacity_per_s=estimator.capacity_per_s(),
             eta_accuracy=accuracy_view(estimator),
             breaker=self._breaker_view(spec.name),
+            breakers=inside,
             fallback="(canned answer)" if spec.canned is not None else spec.fallback or None,
             level=0 if self._front.node is None else self._front.node.level(spec.name),
             variants=_variants(spec),
@@ -221,6 +231,7 @@ def _for_tenant(view: QueueView) -> QueueView:
         dead=None,
         bytes=None,
         oldest_age_s=None,
+        replicas_wanted=None,
         requests=None,
     )
 

@@ -11,7 +11,7 @@ from forebay.server.front import Front
 from forebay.server.limits import REFERENCES_MAX
 from forebay.server.owner import asking_tenant
 
-_ESCAPED = b"\\u0024"
+ESCAPED = b"\\u0024"  # the sign, written so that it is not found
 _HINT = b'blob"'  # also the end of the mark written with an escape
 
 
@@ -34,7 +34,7 @@ class References:
 
         Raises InvalidError for more than REFERENCES_MAX, and for one that is hidden by escapes.
         """
-        if SIGN not in body and (b"\\" not in body or _ESCAPED not in body):
+        if SIGN not in body and (b"\\" not in body or ESCAPED not in body):
             return ()
         if _HINT not in body or self._front.blobs is None:
             return ()

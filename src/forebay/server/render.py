@@ -79,7 +79,7 @@ def job_json(
         edited = "false" if record.edited is None else "true"
         worker = _text(standing.worker)
         parts.append(f',"worker":{worker},"cause":"{cause}","edited":{edited}'.encode())
-    parts.append(b"}")
+    parts.append(b',"spooled":true}' if record.spooled else b"}")
     return b"".join(parts)
 
 

@@ -23,11 +23,29 @@ STOP_S = 5.0  # connections get this long to take their last answer
 LAST_ACCEPTS_S = 0.05  # for handshakes under way when no new one is let in any more
 CUT_S = 1.0  # and after that uvicorn gets this long to let go of them
 START_S = 30.0
+_TICK_S = 1.0
 _SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
 
 class _Uvicorn(uvicorn.Server):
     """uvicorn without its signal handlers: the process that embeds us owns the signals."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """Have it end."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """Set the date of answers once a second, and end when told to. uvicorn's own loop wakes ten times as
+        often to see whether it should end: half of all that a server at rest does."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._leaving.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -133,7 +151,7 @@ class Server:
             if not self._uvicorn.should_exit:
                 _shut(self._listeners)
                 await self._door.front.clock.sleep(LAST_ACCEPTS_S)
-            self._uvicorn.should_exit = True
+            self._uvicorn.leave()
             await asyncio.wait({self._task}, timeout=min(within_s, STOP_S))
             self._uvicorn.force_exit = True
             await asyncio.wait({self._task}, timeout=CUT_S)

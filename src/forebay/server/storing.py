@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from forebay.core.job import Job, JobRecord, Receipt, Verdict
+from forebay.core.many import TASK_OF, getter
 from forebay.errors import (
     ForebayError,
     GoneError,
@@ -16,6 +17,7 @@ from forebay.errors import (
 from forebay.server.caller import caller
 from forebay.server.front import Front
 
+_TASK_AND_PRIORITY = getter("task", "priority")
 T = TypeVar("T")
 UNKNOWN_RETRY_S = 1.0
 
@@ -64,34 +66,44 @@ async def store(front: Front, jobs: Sequence[Job], *, now: float) -> list[Receip
     try:
         receipts = await front.broker.enqueue(jobs, now=now)
     except Exception as error:
-        told = _told(front, error)
-        for task, count in Counter([job.task for job in jobs]).items():
-            front.meters.for_task(task).refused(told.code, count)
+        told = not_stored(front, jobs, error)
         raise told from told.__cause__
-    front.lifecycle.store_worked()
-    count_receipts(front, jobs, receipts, now=now)
+    count_stored(front, jobs, receipts, now=now)
     return receipts
+
+
+def not_stored(front: Front, jobs: Sequence[Job], error: Exception) -> ForebayError:
+    """Return what callers are told whose jobs the engine did not take, counted as refused. For handlers."""
+    told = _told(front, error)
+    for task, count in Counter([job.task for job in jobs]).items():
+        front.meters.for_task(task).refused(told.code, count)
+    return told
+
+
+def count_stored(front: Front, jobs: Sequence[Job], receipts: Sequence[Receipt], *, now: float) -> None:
+    """Count what became of jobs that the engine has answered for."""
+    if receipts[0].verdict is not Verdict.SPOOLED:
+        front.lifecycle.store_worked()
+    count_receipts(front, jobs, receipts, now=now)
 
 
 def count_receipts(front: Front, jobs: Sequence[Job], receipts: Sequence[Receipt], *, now: float) -> None:
     """Count what the engine answered to submissions."""
     _count_arrivals(front, jobs, now)
-    first, stored = jobs[0].task, Verdict.STORED
-    fresh = 0
+    stored, admitted = Verdict.STORED, Counter(map(TASK_OF, jobs))
     for job, (verdict, _, _) in zip(jobs, receipts, strict=True):
-        if verdict is stored and job.task == first:
-            fresh += 1
+        if verdict is stored or verdict is Verdict.SPOOLED:
             continue
+        admitted[job.task] -= 1
         meter = front.meters.for_task(job.task)
-        if verdict is stored:
-            meter.admitted(1)
-        elif verdict is Verdict.REPLAYED:
+        if verdict is Verdict.REPLAYED:
             meter.replayed(1)
         elif verdict is Verdict.JOINED:
             meter.joined(1)
         else:
             meter.refused(IdempotencyConflictError.code, 1)
-    front.meters.for_task(first).admitted(fresh)
+    for task, count in admitted.items():
+        front.meters.for_task(task).admitted(count)
 
 
 def _count_arrivals(front: Front, jobs: Sequence[Job], now: float) -> None:
@@ -101,7 +113,7 @@ def _count_arrivals(front: Front, jobs: Sequence[Job], now: float) -> None:
         if estimator is not None:
             estimator.arrived(jobs[0].priority, 1, now=now)
         return
-    for (task, priority), count in Counter([(job.task, job.priority) for job in jobs]).items():
+    for (task, priority), count in Counter(map(_TASK_AND_PRIORITY, jobs)).items():
         estimator = front.estimators.get(task)
         if estimator is not None:
             estimator.arrived(priority, count, now=now)

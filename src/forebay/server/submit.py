@@ -4,38 +4,28 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from forebay.core.admission import Accepted, Rejected
 from forebay.core.blobs import BlobInfo
 from forebay.core.job import Job, JobRecord, Receipt, Standing, Verdict
-from forebay.core.lifecycle import FINAL, State
+from forebay.core.lifecycle import FINAL
 from forebay.core.task import TaskSpec
 from forebay.errors import (
     DrainingError,
-    ForebayError,
     IdempotencyConflictError,
-    QuarantinedError,
 )
 from forebay.server.answer import JSON, NO_STORE, Body, Headers, Receive, Send, answer
-from forebay.server.asking import Heads, accepts_events, prefer_wait_s, unknown_task
-from forebay.server.caller import caller
+from forebay.server.asking import Heads, accepts_events, prefer_wait_s
+from forebay.server.deciding import Decider, Early, Refusal, accepted_headers, location
 from forebay.server.eta import place
 from forebay.server.events import Events
 from forebay.server.front import Front
-from forebay.server.pressure import DRAINING_RETRY_S, Pressure
-from forebay.server.quarantine import barred
-from forebay.server.references import References, digests, is_whole
-from forebay.server.render import accepted_json, etag, job_json
+from forebay.server.pressure import Pressure
+from forebay.server.references import is_whole
+from forebay.server.render import etag, job_json
 from forebay.server.repeats import KEY_FIELD, KEY_HEADER, how_known, may_name_a_key, take_key
-from forebay.server.schema import Check, refusal
 from forebay.server.storing import count_receipts, record_of, store
-from forebay.server.timely import told
 from forebay.server.waiters import Waiter, Waiters, hung_up, next_look
-from forebay.server.wire import Submission, body_hash, decode, job_from, with_fingerprint
-
-Early = Rejected | DrainingError
-Refusal = Early | QuarantinedError
+from forebay.server.wire import Submission, decode
 
 
 class Submitter:
@@ -46,65 +36,25 @@ class Submitter:
         front: Front,
         pressure: Pressure,
         waiters: Waiters,
-        checks: dict[str, Check | None],
+        decider: Decider,
         events: Events,
     ) -> None:
         self._front = front
         self._pressure = pressure
         self._waiters = waiters
-        self._checks = checks
+        self._decider = decider
         self._events = events
-        self.references = References(front)
-        self._only_task = next(iter(front.tasks)) if len(front.tasks) == 1 else None
-
-    def early(self, *, now: float) -> Early | None:
-        """Return what can be said before the body is read: draining, or the only queue is full."""
-        if self._front.lifecycle.draining:
-            return DrainingError(retry_after_s=DRAINING_RETRY_S)
-        only = self._only_task
-        if only is not None and self._pressure.full(only, now=now):
-            verdict = self._pressure.admit(only, jobs=1, size_b=0, now=now)
-            if isinstance(verdict, Rejected):
-                return verdict
-        return None
-
-    def refusal(self, refused: Refusal, task: str | None, *, now: float) -> ForebayError:
-        """Return the error for a refusal, and count it. `task` None: what was said early."""
-        if isinstance(refused, DrainingError):
-            return refused
-        task = task or self._only_task
-        assert task is not None
-        if isinstance(refused, Rejected):
-            return self._pressure.refusal(refused, task, now=now)
-        meter = self._front.meters.for_task(task)
-        meter.arrived(1)
-        meter.refused(refused.code, 1)
-        return refused
-
-    def checked(self, submission: Submission, payload: object, *, whole: bool = False) -> TaskSpec:
-        """Return the task. Of a payload that is in a blob as a `whole` the child checks what is in it.
-
-        Raises UnknownTaskError or InvalidError.
-        """
-        task = submission.task
-        spec = self._front.tasks.get(task)
-        if spec is None:
-            raise unknown_task(task, self._front.tasks)
-        check = self._checks[task]
-        if check is not None and not whole and not check.is_valid(payload):
-            raise refusal(check, payload)
-        return spec
 
     async def submit(self, heads: Heads, body: Body, receive: Receive, send: Send) -> None:
         """Answer one submission. Raises a ForebayError for every refusal; nothing is stored then."""
         front = self._front
         now = front.clock.now()
-        refused = self.early(now=now)
+        refused = self._decider.early(now=now)
         if refused is not None and not may_name_a_key(heads, body):
-            raise self.refusal(refused, None, now=now)
+            raise self._decider.refusal(refused, None, now=now)
         text = await body.read(front.settings.body_bytes_max)
         if refused is not None and KEY_HEADER not in heads and KEY_FIELD not in text:
-            raise self.refusal(refused, None, now=front.clock.now())
+            raise self._decider.refusal(refused, None, now=front.clock.now())
         submission, payload = decode(text)
         take_key(submission, heads)
         await self.take(submission, payload, text, refused, heads, receive, send)
@@ -123,14 +73,14 @@ class Submitter:
     ) -> None:
         """Check a decoded submission that came in `text`, admit it, store it and answer. `spec`: of the task,
         where it differs from what is declared."""
-        found = self.references.found(text, payload)
-        checked = self.checked(submission, payload, whole=is_whole(found))
+        found = self._decider.references.found(text, payload)
+        checked = self._decider.checked(submission, payload, whole=is_whole(found))
         spec = spec or checked
-        claimed = await self.references.claim(found, spec) if found else ()
+        claimed = await self._decider.references.claim(found, spec) if found else ()
         try:
             await self._take(submission, spec, payload, claimed, refused, heads, receive, send)
         finally:
-            self.references.release(claimed)
+            self._decider.references.release(claimed)
 
     async def _take(
         self,
@@ -145,32 +95,12 @@ class Submitter:
     ) -> None:
         """Admit, store and answer what was checked."""
         front = self._front
-        hashed = b""
-        if submission.idempotency_key is not None:
-            hashed = body_hash(submission, payload, digests(claimed))
         if not self._pressure.live:
             await self._pressure.refresh((spec.name,), now=front.clock.now())
         # From here to the enqueue nothing waits: ids and times grow in the order the engine gets them.
-        now = front.clock.now()
-        job = job_from(
-            submission,
-            spec,
-            job_id=front.broker.new_id(now),
-            now=now,
-            body_hash=hashed,
-            tenant=caller().tenant,
-            rules=front.callbacks,
-        )
-        if spec.coalesce:
-            job = with_fingerprint(job, spec)
-        verdict = (
-            refused
-            or barred(front, job, now=now)
-            or self._pressure.too_late(job, now=now)
-            or self._pressure.admit(spec.name, jobs=1, size_b=job.size, now=now)
-        )
+        job, verdict = self._decider.decide(submission, spec, payload, claimed, refused)
         if not isinstance(verdict, Accepted):
-            await self._answer_known(job, verdict, send)
+            await self.answer_known(job, verdict, send)
             return
         wait_s = prefer_wait_s(heads)
         if wait_s is not None:
@@ -179,34 +109,33 @@ class Submitter:
             else:
                 await self._submit_and_wait(job, wait_s, receive, send)
             return
-        (receipt,) = await store(front, (job,), now=now)
-        if receipt.verdict is Verdict.STORED:
-            await self._answer_stored(job, receipt, send)
+        (receipt,) = await store(front, (job,), now=job.created_at)
+        body = self._decider.accepted(job, receipt)
+        if body is not None:
+            await answer(send, 202, body, accepted_headers(job))
         else:
-            await self._answer_existing(receipt, send)
+            await self.answer_receipt(job, receipt, send)
 
-    async def _answer_known(self, job: Job, refused: Refusal, send: Send) -> None:
+    async def answer_known(self, job: Job, refused: Refusal, send: Send) -> None:
         """Answer a repeat of what was accepted before. Raises the refusal for anything new."""
         receipt = None
         if job.idempotency_key is not None:
             (receipt,) = await self._front.broker.recall((job,), now=job.created_at)
         if receipt is None:
-            raise self.refusal(refused, job.task, now=job.created_at)
+            raise self._decider.refusal(refused, job.task, now=job.created_at)
         count_receipts(self._front, (job,), (receipt,), now=job.created_at)
         await self._answer_existing(receipt, send)
 
-    async def _answer_stored(self, job: Job, receipt: Receipt, send: Send) -> None:
+    async def answer_receipt(self, job: Job, receipt: Receipt, send: Send) -> None:
+        """Answer what `accepted` does not."""
+        if receipt.verdict is not Verdict.STORED:
+            await self._answer_existing(receipt, send)
+            return
         front, now = self._front, self._front.clock.now()
-        if receipt.state is State.QUEUED and job.run_at == job.created_at:
-            load = self._pressure.load(job.task, now=now)
-            position = front.broker.place_now(job, now=now) or max(1, load.queued)
-            eta = told(front, load, job, position, now=now)
-            body = accepted_json(job, now=now, position=position, eta=eta)
-        else:
-            record = JobRecord(job, Standing(receipt.state, ready_at=job.run_at))
-            place_now, eta = await place(front, self._pressure, record, now=now)
-            body = job_json(record, now=now, position=place_now, eta=eta)
-        await answer(send, 202, body, [JSON, NO_STORE, _location(job.id)])
+        record = JobRecord(job, Standing(receipt.state, ready_at=job.run_at))
+        place_now, eta = await place(front, self._pressure, record, now=now)
+        body = job_json(record, now=now, position=place_now, eta=eta)
+        await answer(send, 202, body, accepted_headers(job))
 
     async def _answer_existing(
         self,
@@ -227,7 +156,9 @@ class Submitter:
                 record = await self._ended(receipt.job_id, waiter, until, receive, look_first=True)
             now = front.clock.now()
         position, eta = await place(front, self._pressure, record, now=now)
-        headers = [JSON, NO_STORE, _location(receipt.job_id), (how_known(receipt), b"true")]
+        headers = [JSON, NO_STORE, location(receipt.job_id)]
+        if receipt.verdict is not Verdict.SPOOLED:
+            headers.append((how_known(receipt), b"true"))
         status = 200 if record.standing.state in FINAL else 202
         body = job_json(record, now=now, position=position, eta=eta)
         await answer(send, status, body, headers + (extra or []))
@@ -247,7 +178,7 @@ class Submitter:
         position, eta = await place(front, self._pressure, record, now=now)
         body = job_json(record, now=now, position=position, eta=eta)
         status = 200 if record.standing.state in FINAL else 202
-        headers = [JSON, NO_STORE, _location(job.id), applied, (b"etag", etag(record))]
+        headers = [JSON, NO_STORE, location(job.id), applied, (b"etag", etag(record))]
         await answer(send, status, body, headers)
 
     async def _ended(
@@ -296,6 +227,9 @@ class Submitter:
             extra: Headers = []
             if receipt.verdict is Verdict.CONFLICT:
                 raise IdempotencyConflictError
+            if receipt.verdict is Verdict.SPOOLED:
+                await self._answer_existing(receipt, send)  # it has no events before the engine has it
+                return
             if receipt.verdict is not Verdict.STORED:
                 extra.append((how_known(receipt), b"true"))
                 unused, reader = reader, self._events.open(receipt.job_id)
@@ -303,12 +237,3 @@ class Submitter:
             await self._events.stream_new(receipt, reader, receive, send, extra)
         finally:
             self._events.release(reader)
-
-
-def _location(job_id: str) -> tuple[bytes, bytes]:
-    return (b"location", b"/v1/jobs/" + job_id.encode())
-
-
-def verdict_error(line: int, fields: dict[str, object]) -> bytes:
-    """Return the NDJSON verdict of a refused line."""
-    return msgspec.json.encode({"line": line, **fields}) + b"\n"

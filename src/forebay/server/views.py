@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 
 from forebay.server.asks import AmendAsk, EraseAsk, RedriveAsk
+from forebay.server.blob_views import BlobView, ErasedView
+from forebay.server.breaker_views import BreakerView, InnerBreakerView, TaskBreakerView
 from forebay.server.eta_views import EtaAccuracyView, EtaView, QueueEtaView
+from forebay.server.node_views import NodeList, NodeView
 from forebay.server.timeline import ErrorView, EventView
 
 
@@ -19,7 +22,7 @@ class LinksView(msgspec.Struct, omit_defaults=True):
     download: str | None = None
 
 
-class JobView(msgspec.Struct):
+class JobView(msgspec.Struct, kw_only=True):
     """A job. `status` is the coarse word, `state` the exact one; `result` is null in lists. `degraded` says
     that the result is not of the task itself: `fallback`."""
 
@@ -51,6 +54,9 @@ class JobView(msgspec.Struct):
     redriven_from: str | None
     redriven_as: str | None
     timeline: list[EventView]
+    spooled: bool = (
+        False  # there when true: the store is away, and the job waits on this server's disk for it
+    )
 
 
 class JobList(msgspec.Struct):
@@ -77,17 +83,6 @@ class BackoffView(msgspec.Struct):
     base_s: float
     factor: float
     cap_s: float
-
-
-class BreakerView(msgspec.Struct):
-    """A circuit breaker: `state` closed, open or half_open, how often it tripped, why it changed last, and in
-    how many seconds it lets a probe through."""
-
-    breaker: str
-    state: str
-    trips: int
-    retry_after_s: float
-    reason: str
 
 
 class VariantView(msgspec.Struct):
@@ -131,6 +126,7 @@ class TaskView(msgspec.Struct):
     capacity_per_s: float | None
     eta_accuracy: EtaAccuracyView | None
     breaker: BreakerView | None
+    breakers: list[TaskBreakerView]  # named ones inside its handlers that guarded a call of it
     fallback: str | None
     level: int  # which variant runs ordinary work now, 0 is the task itself
     variants: list[VariantView]
@@ -198,6 +194,7 @@ class QueueView(msgspec.Struct):
     breaker: BreakerView | None
     paused: bool
     draining: bool
+    replicas_wanted: int | None  # on all nodes together
     requests: RequestsView | None = None  # null: none are served here, or not told
 
 
@@ -229,7 +226,7 @@ class WorkerView(msgspec.Struct):
     memory_bytes: int | None
     restarts: int
     last_crash: Any
-    breakers: list[BreakerView]
+    breakers: list[InnerBreakerView]
     started_at: str | None
     node: str | None = None  # the process that holds it: another name after each start
 
@@ -297,6 +294,7 @@ class VerdictView(msgspec.Struct, omit_defaults=True):
     job_id: str | None = None
     replayed: bool | None = None
     joined: bool | None = None
+    spooled: bool | None = None
     type: str | None = None
     title: str | None = None
     detail: str | None = None
@@ -307,24 +305,8 @@ class VerdictView(msgspec.Struct, omit_defaults=True):
     errors: list[FieldErrorView] | None = None
 
 
-class BlobView(msgspec.Struct):
-    """A blob that was stored. A payload names it as `{"$blob": id}`."""
-
-    id: str
-    size: int
-    sha256: str
-    media_type: str
-
-
-class ErasedView(msgspec.Struct):
-    """A blob that is gone."""
-
-    id: str
-    erased: bool
-
-
 ALL = (
     JobView, JobList, TaskView, TaskList, QueueView, QueueList, RedriveAsk, EraseAsk, EraseView, WorkerView,
-    WorkerList, BreakerView, HealthView, ProblemView, SubmissionView, AmendAsk, VerdictView, BlobView,
-    ErasedView,
+    WorkerList, BreakerView, InnerBreakerView, TaskBreakerView, HealthView, ProblemView, SubmissionView,
+    AmendAsk, VerdictView, BlobView, ErasedView, NodeView, NodeList,
 )  # fmt: skip

@@ -36,8 +36,11 @@ class WayIn:
         self._checks = checks
         self.references = references
 
-    def asked(self, spec: TaskSpec, heads: Heads, tenant: str, size_b: int, *, now: float) -> Asked:
-        """Return what the head asks for. Raises InvalidError for a time or a class that is none."""
+    def asked(
+        self, spec: TaskSpec, heads: Heads, tenant: str, size_b: int, *, now: float, lain_s: float = 0.0
+    ) -> Asked:
+        """Return what the head asks for. Its time counts from when it came to this machine, `lain_s` before
+        it was read. Raises InvalidError for a time or a class that is none."""
         told = heads.get(TIMEOUT_HEADER)
         if told is None:
             deadline_s = spec.deadline_s or self._front.settings.request_deadline
@@ -45,7 +48,8 @@ class WayIn:
             deadline_s = _timeout_s(told)
         urgency = heads.get(PRIORITY_HEADER)
         priority = spec.priority if urgency is None else priority_told(urgency)
-        return Asked(spec.name, tenant, priority, size_b, now, now + deadline_s)
+        came_at = now - lain_s
+        return Asked(spec.name, tenant, priority, size_b, came_at, came_at + deadline_s)
 
     def arrived(self, task: str, *, now: float) -> None:
         """Count a request, whatever becomes of it."""
@@ -68,7 +72,7 @@ class WayIn:
             raise NoWorkerError(
                 "no worker runs in this process; submit a job", retry_after_s=DRAINING_RETRY_S
             )
-        load = self._pressure.load(asked.task, now=asked.created_at)
+        load = self._pressure.load(asked.task, now=front.clock.now())
         if load.paused or load.draining:
             front.meters.for_task(asked.task).refused("draining", 1)
             how = "paused" if load.paused else "draining"
@@ -80,7 +84,8 @@ class WayIn:
 
     def look(self, requests: Requests, asked: Asked) -> Rejected | None:
         """Return why a request with this head is refused now, by its tenant's limits or its deadline."""
-        refused = self._pressure.tenant_refusal(asked.task, size_b=asked.size_b, now=asked.created_at)
+        now = self._front.clock.now()
+        refused = self._pressure.tenant_refusal(asked.task, size_b=asked.size_b, now=now)
         return refused or requests.look(asked)
 
     def refusal(self, refused: Rejected, asked: Asked) -> ForebayError:

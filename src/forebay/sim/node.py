@@ -14,12 +14,13 @@ from forebay.core.actions import (
     RunBatch,
     StopReplica,
 )
+from forebay.core.ahead import AHEAD_MAX_S
 from forebay.core.breaker import CircuitBreaker
 from forebay.core.dispatcher import Dispatcher
 from forebay.core.estimator import Crew
 from forebay.core.guard import guards_of
 from forebay.core.job import Hold, JobError, Lease, Transition
-from forebay.core.planning import AHEAD_S, FRAME_MAX, RUNS_MAX
+from forebay.core.planning import FRAME_MAX, RUNS_MAX
 from forebay.core.restart import RestartPolicy
 from forebay.core.task import TaskSpec
 from forebay.errors import StoreUnavailableError
@@ -129,7 +130,7 @@ class Lane:
             return max(spec.batch_max, spec.concurrency)
         service = self.node.world.plan.services[spec.name]
         shortest_s = 0.1 * (service.fixed_s + service.each_s)
-        return min(FRAME_MAX, 1 + int(AHEAD_S / shortest_s))
+        return min(FRAME_MAX, 1 + int(AHEAD_MAX_S / shortest_s))
 
     def _start(self, wait_s: float) -> None:
         self._numbers += 1

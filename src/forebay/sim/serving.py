@@ -10,8 +10,10 @@ from forebay.core.admission import Rejected
 from forebay.core.dispatcher import Dispatcher
 from forebay.core.entry import admit
 from forebay.core.job import PRIORITY_NORMAL, Job, Lease
+from forebay.core.replicas import Shut
 from forebay.core.requests import End, Request, RequestPolicy
 from forebay.core.serving import could_start
+from forebay.core.shut import shut
 from forebay.core.task import TaskSpec
 from forebay.core.variants import Moved
 from forebay.sim.chance import Chance
@@ -51,7 +53,8 @@ class Answer:
 
 
 class _Replica:
-    """One child: runs one after another; a run takes fixed + each * the cost of its items."""
+    """One child: runs one after another, calls beside each other; a run takes fixed + each * the cost of its
+    items."""
 
     def __init__(self, number: int, world: "ServingWorld") -> None:
         self.number = number
@@ -60,7 +63,15 @@ class _Replica:
         self._busy = False
 
     def run(self, action: RunBatch) -> None:
-        """Take a run."""
+        """Take a run; of calls that run beside each other each begins now."""
+        world = self._world
+        if world.dispatcher.hand.tasks[action.task].spec.concurrency > 1:
+            for tag, lease in action.items:
+                took_s = world.service_of(action).run_s(1, world.chance, world.engine.now) * world.cost_of(
+                    lease
+                )
+                world.engine.after(took_s, world.hear, [Outcome(tag, b"1")], took_s)
+            return
         self._runs.append(action)
         if not self._busy:
             self._next()
@@ -108,7 +119,8 @@ class ServingWorld:
     """Plays requests against one lane. `jobs` of each task wait from the start, behind the requests; `more`
     come later: (when, task, how many). `levels` are the services of the variants of a task, best first, and
     `queue_max` is what its queue of jobs is full at. What is said between
-    the lane and a child takes `way_s`.
+    the lane and a child takes `way_s`. `limits` are what a node says of an upstream: (when, calls at once,
+    why it takes none).
     """
 
     def __init__(
@@ -125,6 +137,7 @@ class ServingWorld:
         more: Sequence[tuple[float, str, int]] = (),
         queue_max: int | None = None,
         way_s: float = 0.0,
+        limits: Sequence[tuple[float, int, Shut | None]] = (),
     ) -> None:
         self.way_s = way_s
         self.services = services
@@ -151,6 +164,8 @@ class ServingWorld:
             self.engine.at(answer.wanted.at, self._come, answer)
         for at, task, count in more:
             self.engine.at(at, self._jobs_come, task, count)
+        for at, calls, why in limits:
+            self.engine.at(at, self._limit, calls, why)
         self._turn()
 
     def service_of(self, run: RunBatch) -> Service:
@@ -269,6 +284,12 @@ class ServingWorld:
     def _jobs_come(self, task: str, count: int) -> None:
         self.jobs_left[task] = self.jobs_left.get(task, 0) + count
         self.dispatcher.knock(task)
+        self._turn()
+
+    def _limit(self, calls: int, why: Shut | None) -> None:
+        for replica in self.dispatcher.hand.replicas.values():
+            replica.limit_calls(calls)
+            shut(self.dispatcher.hand, replica, why, now=self.engine.now)
         self._turn()
 
     def _leases(self, task: str, limit: int) -> list[Lease]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.core.buffer import Accepted, Backoff, Dropped
 
 if TYPE_CHECKING:
+    from forebay.streams.blank import Blank
     from forebay.streams.counting import FrameCounts
     from forebay.streams.frame import Frame
     from forebay.streams.queue import FrameQueue
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accepted",
     "Backoff",
+    "Blank",
     "ClosedError",
     "Dropped",
     "EmptyError",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Blank": "blank",
     "ClosedError": "refusals",
     "EmptyError": "refusals",
     "Frame": "frame",

@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 from forebay.core.buffer import Backoff, Door, positive_s
 from forebay.core.units import size_b
 from forebay.errors import ConfigError, InvalidError, NoMemoryError
+from forebay.host.memory import memory_free_b
 from forebay.streams.channel import ENTRIES_MAX
-from forebay.streams.machine import memory_free_b
 from forebay.streams.slab import DIMENSIONS_MAX, Form
 
 PRIORITIES_MAX: Final = 10

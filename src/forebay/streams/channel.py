@@ -4,6 +4,7 @@ that could be left locked by a death, and any process can look at all entries wi
 import ctypes
 import fcntl
 import os
+import select
 import termios
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -106,6 +107,14 @@ class Pipes(NamedTuple):
     def every(self) -> list[Pipe]:
         """All of them."""
         return [*self.work, self.hot, self.cold, self.room, self.end, self.scratch]
+
+
+def wait_any(pipes: list[Pipe], wait_s: float) -> bool:
+    """Return whether one of the pipes has something, after at most so long."""
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe.fd, select.POLLIN)
+    return bool(poll.poll(wait_s * 1000))
 
 
 def _widen(fd: int, entries: int) -> None:

@@ -1,4 +1,4 @@
-"""What a machine gives a queue of frames: memory that is free, a place in it, the life of processes."""
+"""What a machine gives a queue of frames: a place in its memory, the life of processes."""
 
 import fcntl
 import os
@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from forebay.errors import NoMemoryError, UnsupportedError
-
-_ROOT: Final = Path("/")
-SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the files there have no name
+from forebay.host.cgroups import text_of
+from forebay.host.memory import SHARED_MEMORY
 
 
 class Place(NamedTuple):
@@ -20,41 +19,6 @@ class Place(NamedTuple):
     fd: int
     kind: str  # memfd, shm or file
     why: str = ""  # what kept it from a better place
-
-
-def memory_free_b(root: Path = _ROOT) -> int:
-    """Return the bytes this process could still get: what the machine has, cut by its cgroups (1 or 2).
-
-    `root` holds `proc` and `sys`, for tests. Swap does not count.
-    """
-    free = [
-        int(line.split()[1]) * 1024
-        for line in _text(root / "proc/meminfo").splitlines()
-        if line.startswith("MemAvailable:")
-    ]
-    for group in _groups(root):
-        for most_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            most, used = _text(group / most_name).strip(), _text(group / used_name).strip()
-            if most.isdecimal() and used.isdecimal():
-                free.append(max(0, int(most) - int(used)))
-    return min(free, default=sys.maxsize)
-
-
-def _groups(root: Path) -> list[Path]:
-    top = root / "sys/fs/cgroup"
-    found = [top, top / "memory"]
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, _, path = line.partition(":")
-        controllers, _, path = path.partition(":")
-        base = top if controllers == "" else top / "memory"
-        inner = base / path.lstrip("/")
-        while base in inner.parents:
-            found.append(inner)
-            inner = inner.parent
-    return found
 
 
 def check_system(platform: str = sys.platform) -> None:
@@ -114,7 +78,7 @@ def started_at(pid: int) -> int | None:
     None when there is none, or it has ended and only waits to be reaped. One whose first thread alone ended
     looks the same but for the number of its threads: the others go on.
     """
-    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    fields = text_of(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
     if len(fields) < 20 or (fields[0] in {"Z", "X", "x"} and int(fields[17]) <= 1):
         return None
     return int(fields[19])
@@ -129,10 +93,3 @@ def is_hidden(pid: int) -> bool:
     except OSError:
         return False
     return False
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -1,34 +1,29 @@
 """FrameQueue: a bounded queue of frames between processes, in the place of multiprocessing.Queue."""
 
-import select
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
-from forebay.core.buffer import Accepted, Backoff, Dropped, OnFull, Reason
+from forebay.core.buffer import Backoff, Reason
 from forebay.core.slots import INNER_AT
 from forebay.errors import StreamEndedError
 from forebay.streams.asked import form_of
-from forebay.streams.attached import Attached
 from forebay.streams.audit import audit
-from forebay.streams.channel import Pipe
+from forebay.streams.channel import wait_any
 from forebay.streams.counting import FrameCounts, count
 from forebay.streams.frame import UNBOUNDED_S, Frame, read_form
+from forebay.streams.inlet import Inlet
 from forebay.streams.machine import check_system
 from forebay.streams.opening import create
-from forebay.streams.refusals import EmptyError, FullError
+from forebay.streams.refusals import EmptyError
 from forebay.streams.seats import CLAIM_WAIT_MAX_S
 from forebay.streams.slab import BELL, COUNTS, ENDED, WAITING
-from forebay.streams.watching import look
-from forebay.streams.writing import holders
+from forebay.streams.watching import DEAD_LOOK_S, look
 
-SLICE_S: Final = 0.5  # a reader that waits looks so often for the dead
 CLOSE_WAIT_MAX_S: Final = 1.0
-ROOM_SLICE_S: Final = 0.01  # a writer that waits looks so often for room, should a bell be missed
 _LATE: Final = COUNTS + INNER_AT[Reason.LATE]
 
 
-class FrameQueue(Attached):
+class FrameQueue(Inlet):
     """A bounded queue of frames between the processes of one machine.
 
     Any process that has it may put and get. It goes to a `multiprocessing.Process` as an argument, by fork,
@@ -77,99 +72,6 @@ class FrameQueue(Attached):
         )
         self._attach(*create(form))
 
-    # ---- writing ----------------------------------------------------------------------------------------
-
-    def offer(
-        self,
-        frame: Any,
-        *,
-        priority: int = 0,
-        captured_at: float | None = None,
-        deadline: float | None = None,
-    ) -> Accepted | Dropped:
-        """Take in the frame or drop it, at once: this never waits for room, whatever the policy.
-
-        `captured_at` and `deadline` are seconds since the epoch. Under `Backoff` a Dropped says when to offer
-        the newest frame. Raises InvalidError for what is no frame of this queue, StreamEndedError when over.
-        """
-        if not self._ready:
-            self._open()
-        if self._views.due:
-            self._views.sweep()
-        array = self._writer.check(frame, priority, captured_at, deadline)
-        verdict = self._writer.offer(array, priority, captured_at, deadline)
-        if verdict is None:
-            self._tries += 1
-            door = self._writer.door
-            waits_s = door.backoff.wait_s(self._tries) if door.on_full is OnFull.BACKOFF else None
-            return self._writer.refuse(Reason.FULL, waits_s)
-        self._tries = 0
-        return verdict
-
-    def put(
-        self,
-        frame: Any,
-        block: bool = True,
-        timeout: float | None = None,
-        *,
-        priority: int = 0,
-        captured_at: float | None = None,
-        deadline: float | None = None,
-        newest: Callable[[], Any] | None = None,
-    ) -> Accepted | Dropped:
-        """Take in the frame by the policy. `block` and `Backoff` wait for room, `timeout` seconds at most.
-
-        `newest` is asked after a wait for the frame to send in place of the one that waited: both are one
-        frame in the counts, captured when asked for. Raises FullError (a queue.Full) when it waited in vain
-        or might not wait, and under `reject`; InvalidError, StreamEndedError and ClosedError as `offer` does.
-        """
-        if not self._ready:
-            self._open()
-        writer, ring = self._writer, self._ring
-        if self._views.due:
-            self._views.sweep()
-        array = writer.check(frame, priority, captured_at, deadline)
-        verdict = writer.offer(array, priority, captured_at, deadline)
-        if verdict is None:
-            captured = ring.clock.now() if captured_at is None else captured_at
-            ends_at = UNBOUNDED_S if timeout is None else ring.clock.now() + max(0.0, timeout)
-            tries = 0
-            while verdict is None:
-                left_s = ends_at - ring.clock.now() if block else 0.0
-                if left_s <= 0:
-                    self._refuse_full(Reason.TIMEOUT if block else Reason.FULL)
-                tries += 1
-                self._wait_for_room(left_s, tries)
-                if newest is not None:
-                    array, captured = writer.check(newest(), priority), ring.clock.now()
-                verdict = writer.offer(array, priority, captured, deadline)
-        if isinstance(verdict, Dropped) and verdict.reason == Reason.REJECTED.value:
-            raise FullError(f"the queue is full: {self._form.maxsize} frames wait{holders(ring)}")
-        return verdict
-
-    def put_nowait(self, frame: Any) -> Accepted | Dropped:
-        """Put without waiting; what waits by its policy raises FullError in place of that."""
-        return self.put(frame, block=False)
-
-    def _refuse_full(self, reason: Reason) -> None:
-        self._ring.refuse(reason)
-        raise FullError(f"no room: {self.qsize()} of {self._form.maxsize} frames wait{holders(self._ring)}")
-
-    def _wait_for_room(self, left_s: float, tries: int) -> None:
-        ring, door = self._ring, self._writer.door
-        if ring.clock.now() - self._looked_at > SLICE_S:
-            look(ring)
-            self._looked_at = ring.clock.now()
-        if door.on_full is OnFull.BACKOFF:
-            _wait([ring.pipes.end], min(left_s, door.backoff.wait_s(tries)))
-        else:
-            self._words[WAITING] = 1
-            if _wait([ring.pipes.room, ring.pipes.end], min(left_s, ROOM_SLICE_S)):
-                ring.pipes.room.read(512)
-        if self._words[ENDED]:
-            ring.refuse(Reason.ENDED)
-            raise StreamEndedError("the stream ended while a frame waited for room")
-
     # ---- reading ----------------------------------------------------------------------------------------
 
     def get(self, block: bool = True, timeout: float | None = None) -> Frame:
@@ -204,7 +106,7 @@ class FrameQueue(Attached):
             if left_s <= 0:
                 raise EmptyError("no frame waits" if not block else f"no frame came in {timeout} s")
             heard = not heard and self._eager.hears(seen)
-            if not heard and not _wait([*ring.pipes.work, ring.pipes.end], min(left_s, SLICE_S)):
+            if not heard and not wait_any([*ring.pipes.work, ring.pipes.end], min(left_s, DEAD_LOOK_S)):
                 look(ring)
 
     def _wake_writers(self) -> None:
@@ -313,11 +215,3 @@ class FrameQueue(Attached):
     def __repr__(self) -> str:
         shape = "any shape" if self._form.shape is None else f"{self._form.shape} {self._form.dtype}"
         return f"<FrameQueue maxsize={self._form.maxsize} {shape}>"
-
-
-def _wait(pipes: list[Pipe], wait_s: float) -> bool:
-    """Return whether one of the pipes has something, after at most so long."""
-    poll = select.poll()
-    for pipe in pipes:
-        poll.register(pipe.fd, select.POLLIN)
-    return bool(poll.poll(wait_s * 1000))

@@ -108,6 +108,10 @@ class Ring:
         """Return whether the slot's frame is in our hands."""
         return self._seat is not None and self._words[self._row_of[slot]] == _TAKEN | self._mine
 
+    def holds(self, slot: int) -> bool:
+        """Return whether the slot is ours to fill."""
+        return self._seat is not None and self._words[self._row_of[slot]] == _HELD | self._mine
+
     # ---- writing ----------------------------------------------------------------------------------------
 
     def depth(self) -> int:

@@ -20,6 +20,7 @@ def _alone() -> int:
 
 
 ALONE: Final = _alone()
+UNFILLED: Final = object()  # in the place of a view: what was never sent
 
 
 class Views:
@@ -42,6 +43,11 @@ class Views:
         """The frame was dropped without a release, perhaps by a collection inside a move."""
         self.due.append((slot, view))
 
+    def unfilled(self, slot: int) -> None:
+        """A place to fill was dropped unsent, perhaps by a collection inside a move."""
+        self.due.append((slot, UNFILLED))
+        self.sweep_if_idle()
+
     def _gone(self, slot: int) -> None:
         self.due.append((slot, None))
         self.sweep_if_idle()
@@ -55,7 +61,9 @@ class Views:
         """Free what nobody sees any more."""
         while self.due:
             slot, view = self.due.popleft()
-            if view is not None:
+            if view is UNFILLED:
+                self.ring.give_back(slot)
+            elif view is not None:
                 self.release(slot, view)
             elif self._living.pop(slot, None) is not None:
                 self.ring.let_go(slot)

@@ -8,6 +8,7 @@ from forebay.streams.audit import audit
 from forebay.streams.ring import Ring
 from forebay.streams.seats import living
 
+DEAD_LOOK_S: Final = 0.5  # whoever waits looks so often for the dead
 LOOK_EVERY_S: Final = 0.25
 
 

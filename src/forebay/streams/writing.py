@@ -21,6 +21,7 @@ from forebay.core.slots import SlotState, seat_of, state_of
 from forebay.errors import InvalidError, StreamEndedError
 from forebay.streams.asked import check_kind
 from forebay.streams.audit import audit
+from forebay.streams.blank import Blank
 from forebay.streams.frame import UNBOUNDED_S, write_form
 from forebay.streams.ring import Ring
 from forebay.streams.slab import DIMENSIONS_MAX, ENDED, PID
@@ -80,9 +81,18 @@ class Writer:
         return array
 
     def offer(
-        self, array: Any, priority: int, captured_at: float | None, deadline: float | None
+        self,
+        array: Any,
+        priority: int,
+        captured_at: float | None,
+        deadline: float | None,
+        *,
+        into: Blank | None = None,
     ) -> Accepted | Dropped | None:
-        """Take in a checked frame, or drop it, by the policy; None when the policy waits for room."""
+        """Take in a checked frame, or drop it, by the policy; None when the policy waits for room.
+
+        `into` gets the place that the frame would be copied to, and sends it later; its number is -1 then.
+        """
         ring = self._ring
         now = ring.clock.now()
         captured = now if captured_at is None else min(captured_at, now)  # a stamp of the future is of now
@@ -98,6 +108,10 @@ class Writer:
                 slot, evicted, decision = self._slot_for(decision, priority)
         if not isinstance(decision, Enter):
             return None if isinstance(decision, Hold) else self.refuse(decision.reason)
+        if into is not None:
+            target, degraded = self._target(slot, array), decision.degraded
+            into.hold(slot, target, captured_at=captured, due=due, degraded=degraded, evicted=evicted)
+            return _accepted((-1, degraded, evicted))
         self._fill(slot, array)
         seq = ring.commit(slot, captured, due, decision.degraded, priority)
         return _accepted((seq, decision.degraded, evicted)) if seq >= 0 else Dropped(Reason.OLDEST.value)
@@ -148,16 +162,33 @@ class Writer:
         return slot
 
     def _fill(self, slot: int, array: Any) -> None:
-        ring = self._ring
         try:
-            if self._arrays:
-                target = self._arrays[slot]
-            else:
-                write_form(ring.slab, slot, array)
-                target = ring.slab.array(self._numpy, slot, array.shape, array.dtype)
+            target = self._arrays[slot] if self._arrays else self._target(slot, array)
             target[...] = array  # lets other threads run meanwhile
         except BaseException:
-            ring.give_back(slot)
+            self._ring.give_back(slot)
+            raise
+
+    def _target(self, slot: int, array: Any) -> Any:
+        """Return the memory of a slot as a new array of the form of `array`."""
+        slab = self._ring.slab
+        if not self._arrays:
+            write_form(slab, slot, array)
+        return slab.array(self._numpy, slot, array.shape, array.dtype)
+
+    def blank(self, shape: tuple[int, ...] | None, dtype: Any) -> Any:
+        """Return an array of a form that takes no memory, to be checked. Raises InvalidError, counted."""
+        numpy, own = self._numpy, self._form
+        try:
+            if shape is None and own.shape is None:
+                raise InvalidError("blank(shape=): this queue takes any shape, so say which")
+            kind = numpy.dtype(self._dtype or "uint8") if dtype is None else numpy.dtype(dtype)
+            return numpy.broadcast_to(numpy.empty((), kind), own.shape if shape is None else shape)
+        except (TypeError, ValueError) as error:
+            self._ring.refuse(Reason.INVALID)
+            raise InvalidError(f"blank(shape={shape!r:.60}, dtype={dtype!r:.60}): {error}") from None
+        except InvalidError:
+            self._ring.refuse(Reason.INVALID)
             raise
 
     def _as_array(self, frame: Any) -> Any:

@@ -162,6 +162,12 @@ class PostgresServer:
         """Return an engine on a store of this server."""
         return await PostgresBroker.open(self.url(schema), clock=clock)
 
+    def jobs(self, schema):
+        """Return how many jobs a store holds."""
+        if not self.sql(f"SELECT to_regclass('{schema}.jobs') IS NOT NULL")[0][0]:
+            return 0
+        return self.sql(f"SELECT count(*) FROM {schema}.jobs")[0][0]
+
     def cut(self):
         """Cut every connection of ours."""
         self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forebay'")

@@ -101,6 +101,10 @@ class RedisServer:
         """Return an engine on a store of this server."""
         return await RedisBroker.open(self.url(name), clock=clock)
 
+    def jobs(self, name):
+        """Return how many jobs a store holds."""
+        return self.ask("ZCARD", f"{{{name}}}:ids")
+
     def cut(self):
         """Cut every connection."""
         self.ask("CLIENT", "KILL", "TYPE", "normal")

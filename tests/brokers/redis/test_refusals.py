@@ -7,11 +7,15 @@ import sys
 import pytest
 
 from forebay.brokers.redis import RedisBroker, address, opening
+from forebay.brokers.redis.address import Address
+from forebay.clock import SystemClock
 from forebay.config import Settings, shown
 from forebay.errors import ConfigError, ForebayError, StoreUnavailableError, StoreVersionError
 from tests.brokers.postgres.engines import StandingClock
 from tests.brokers.redis.server import RedisServer
+from tests.brokers.shared.faults import WAIT_MAX_S
 from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.engines
 
@@ -145,3 +149,31 @@ def test_without_the_driver_the_extra_is_named(monkeypatch):
 
 def test_settings_that_are_shown_keep_the_password():
     assert shown(Settings(broker="redis://u:hush@h:1/0"))["broker"] == "redis://u:***@h:1/0"
+
+
+def test_stores_of_one_name_in_two_databases_do_not_hear_each_other():
+    def channel(path):
+        return Address.of(f"redis://127.0.0.1:6379{path}").channel
+
+    assert channel("") == channel("/0") == channel("/00") == "{forebay}:bells"
+    assert channel("/5") == channel("/05") == "{forebay}:bells:5"
+    assert channel("/5?name=jobs") == "{jobs}:bells:5"
+
+
+def test_servers_on_two_databases_listen_on_a_channel_each(server):
+    clock = SystemClock()
+
+    async def run():
+        other = await RedisBroker.open(server.url().replace("/0?", "/7?"), clock=clock)
+        here = await RedisBroker.open(server.url(), clock=clock)
+        try:
+            channels = ["{forebay}:bells", "{forebay}:bells:7"]
+            asked = ("PUBSUB", "NUMSUB", *channels)
+            await asyncio.to_thread(
+                until, lambda: server.ask(*asked)[1::2] == [1, 1], WAIT_MAX_S, "both listen"
+            )
+        finally:
+            await here.close()
+            await other.close()
+
+    asyncio.run(run())

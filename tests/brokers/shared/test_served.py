@@ -45,3 +45,22 @@ def test_submissions_are_answered_503_while_the_server_is_away_and_work_goes_on_
         job = until(taken, WAIT_MAX_S, "taken again")
         assert served.final(job["job_id"], WAIT_MAX_S)["status"] == "COMPLETED"
         assert served.process.poll() is None
+
+
+def test_each_server_counts_the_replicas_of_all_in_what_it_tells(server, tmp_path):
+    server.drop("served_eta")
+    env = {"FOREBAY_BROKER": server.url("served_eta"), **SHORT}
+
+    def told(one):
+        task = one.get("/v1/tasks/echo").json
+        return task, one.get("/v1/queues/echo").json["rates"]["capacity_per_s"]
+
+    with Served(tmp_path / "a", "gated.py", env=env, workers=1) as first:
+        done = [first.submit("echo", n, wait=30) for n in range(5)]
+        assert {job["status"] for job in done} == {"COMPLETED"}
+        _, alone = until(lambda: told(first)[1] and told(first), WAIT_MAX_S, "it measured")
+        with Served(tmp_path / "b", "gated.py", env=env, workers=3) as second:
+            until(lambda: (told(first)[1] or 0) > 2.5 * alone, WAIT_MAX_S, "it counts three more")
+            until(lambda: told(second)[1], WAIT_MAX_S, "the other one knows what was measured elsewhere")
+            assert second.stop() == 0
+        until(lambda: (told(first)[1] or 0) < 1.5 * alone, WAIT_MAX_S, "they are gone")

@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import apsw
 import pytest
 
-from forebay.brokers.sqlite import SqliteBroker, committer, schema
+from forebay.brokers.sqlite import SqliteBroker, committer, schema, standstill
 from forebay.clock import SystemClock
 from forebay.core import settle
 from forebay.core.job import Claim, Hold, Job, JobError
@@ -418,7 +419,7 @@ class HandClock(SystemClock):
 async def moved(clock: HandClock, broker: SqliteBroker, at: float) -> None:
     """Move the clock, and wait until the loop was seen to turn."""
     clock.at = at
-    while broker._committer._beat_at != at:
+    while broker._committer.standstill.beat_at != at:
         await asyncio.sleep(0)
 
 
@@ -426,7 +427,7 @@ async def moved(clock: HandClock, broker: SqliteBroker, at: float) -> None:
 def test_a_full_disk_takes_no_lease_from_its_holder(
     small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "BEAT_S", 0.005)
+    monkeypatch.setattr(standstill, "BEAT_S", 0.005)
     data, ballast = small_disk.path / "data", small_disk.path / "ballast"
 
     async def go() -> None:
@@ -463,7 +464,7 @@ def test_a_full_disk_takes_no_lease_from_its_holder(
 def test_a_process_that_stood_still_takes_no_lease_from_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    monkeypatch.setattr(committer, "BEAT_S", 0.005)
+    monkeypatch.setattr(standstill, "BEAT_S", 0.005)
 
     async def go() -> None:
         clock = HandClock()
@@ -483,6 +484,67 @@ def test_a_process_that_stood_still_takes_no_lease_from_its_holder(
         assert [one.job.id for one in swept.overdue] == [lease.job.id], (
             "time is given once, for the stall alone"
         )
+        await broker.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("first", ["sweep", "extend"])
+def test_a_short_lease_is_not_lost_to_a_short_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The worst that may be: it was too young for a renewal, and the process stood when the next one was due."""
+    late_s = standstill.BEAT_S + standstill.STALL_S  # under a long lease
+    monkeypatch.setattr(standstill, "BEAT_S", 0.005)
+    monkeypatch.setattr(standstill, "STALL_S", late_s - 0.005)
+
+    async def go() -> None:
+        clock = HandClock()
+        broker = await SqliteBroker.open(tmp_path / "data", clock=clock)
+        await broker.enqueue([a_job(broker)], now=clock.at)
+        [lease] = await broker.lease("t", limit=1, lease_s=2.0, worker="w", now=clock.at)
+        claim = Claim(lease.job.id, lease.fence)
+        for _ in range(2):  # turning as it should
+            await moved(clock, broker, clock.at + 0.49)
+        clock.at = lease.until + 0.1
+        if first == "sweep":
+            assert not (await broker.sweep(limit=10, now=clock.at)).overdue
+        assert await broker.extend([claim], lease_s=2.0, now=clock.at) == [Hold.HELD]
+        await broker.close()
+
+    asyncio.run(go())
+
+
+def test_what_was_to_be_forgiven_by_a_flush_that_failed_is_owed_still() -> None:
+    stood = standstill.Standstill(10.0)
+    stood.look(12.0)
+    assert stood.take() == 10.0
+    stood.put_back()
+    stood.deaf(11.0)  # it is known for longer
+    assert stood.take() == 10.0
+    stood.look(14.0)  # while that flush was on its way
+    assert (stood.take(), stood.take()) == (12.0, None)
+
+
+def test_a_flush_that_cannot_begin_owes_nothing_that_was_forgiven_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        clock = HandClock()
+        broker = await SqliteBroker.open(tmp_path / "data", clock=clock)
+        stood, shelf = broker._committer.standstill, broker._book.shelf
+        stood.deaf(clock.at - 100.0)
+        await broker.enqueue([a_job(broker)], now=clock.at)  # forgives that, and is stored
+
+        def full() -> None:
+            raise apsw.FullError("database or disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shelf, "begin", full)
+            with pytest.raises(StoreFullError):
+                await broker.enqueue([a_job(broker)], now=clock.at)
+        assert stood.take() == clock.at, "no lease could be renewed since this flush began, and no longer"
         await broker.close()
 
     asyncio.run(go())

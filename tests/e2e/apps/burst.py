@@ -1,5 +1,9 @@
-"""A model that does 150 a second in each replica, whatever the processor: it waits and computes nothing."""
+"""A model that does 150 a second in each replica, whatever the processor: it waits and computes nothing.
 
+BURST_PER_S in the environment: another number.
+"""
+
+import os
 import time
 
 import forebay
@@ -10,7 +14,7 @@ app = forebay.App()
 @app.task(batch_max=1)
 class Infer:
     def load(self, device):
-        self.each_s = 1 / 150
+        self.each_s = 1 / float(os.environ.get("BURST_PER_S", "150"))
 
     def predict(self, items: list):
         time.sleep(self.each_s * len(items))

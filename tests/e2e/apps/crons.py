@@ -8,7 +8,7 @@ import forebay
 app = forebay.App()
 
 
-@app.every("3s", name="tick", payload="tick", missed=os.environ.get("APP_MISSED", "once"))
+@app.every("2s", name="tick", payload="tick", missed=os.environ.get("APP_MISSED", "once"))
 @app.task()
 def write(what: str, context: forebay.Context) -> str:
     with open(os.environ["E2E_LEDGER"], "a") as ledger:

@@ -17,13 +17,16 @@ app = forebay.App()
 def pages(x, ctx: forebay.Context):
     """Read pages one after the other and remember how far it came. x: [name, pages, seconds a page, die at].
 
-    In place of the seconds a directory: a page waits until there is a file of its number.
+    In place of the seconds a directory: a page waits until there is a file of its number, and the death until
+    there is one named die.
     """
     name, count, pace, die_at = x
     done = ctx.checkpoint or []
     note("resume", f"{name}.{len(done)}", ctx.attempt)
     for page in range(len(done), count):
         if page == die_at and ctx.attempt == 1:
+            while isinstance(pace, str) and not os.path.exists(f"{pace}/die"):
+                time.sleep(0.01)
             os.kill(os.getpid(), 9)
         if isinstance(pace, str):
             while not os.path.exists(f"{pace}/{page}"):
@@ -39,13 +42,20 @@ def pages(x, ctx: forebay.Context):
 
 @app.task(attempts_max=3, backoff="100ms")
 def words(x, ctx: forebay.Context):
-    """Yield words. x: [count, seconds between two, fail at]."""
-    count, seconds, fail_at = x
+    """Yield words. x: [count, seconds between two, fail at].
+
+    In place of the seconds a directory: behind a word it waits for a file of this attempt and this number.
+    """
+    count, pace, fail_at = x
     for number in range(count):
         if number == fail_at and ctx.attempt == 1:
             raise RuntimeError("on the first attempt")
         yield f"word{number}"
-        time.sleep(seconds)
+        if isinstance(pace, str):
+            while not os.path.exists(f"{pace}/{ctx.attempt}.{number}"):
+                time.sleep(0.01)
+        else:
+            time.sleep(pace)
 
 
 @app.task()

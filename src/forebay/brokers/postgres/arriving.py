@@ -17,7 +17,7 @@ from forebay.core.lifecycle import FINAL
 from forebay.core.outbox import Delivery, endpoint_of
 from forebay.errors import ConfigError
 from forebay.packed import attempts_bytes, error_bytes
-from forebay.ports.moving import Load, Rest
+from forebay.ports.moving import Load, Rest, Stone
 
 _COLUMNS: Final = (
     ("id", "uuid"), ("task", "text"), ("payload", "bytea"), ("created_at", "float8"), ("run_at", "float8"),
@@ -53,14 +53,22 @@ _HOLDS_ANY: Final = (
     "SELECT EXISTS (SELECT FROM jobs) OR EXISTS (SELECT FROM keys) OR EXISTS (SELECT FROM marks)"
     " OR EXISTS (SELECT FROM deadly)"
 )
+_BURY: Final = (
+    "INSERT INTO purged SELECT id, tenant, coalesce(nullif(at, 0.0), extract(epoch FROM clock_timestamp()))"
+    " FROM unnest(%s::uuid[], %s::text[], %s::float8[]) AS t(id, tenant, at) ON CONFLICT DO NOTHING"
+)
+_DONE: Final = (
+    "UPDATE origins SET secret = %s, upto = %s, done_at = extract(epoch FROM clock_timestamp())"
+    " WHERE name = %s"
+)
 _KNOWN: Final = "SELECT id::text FROM jobs WHERE id = ANY(%s::uuid[])"
 
 _encode = msgspec.msgpack.Encoder().encode
 Write = Callable[[Callable[[Tx], Awaitable[Any]], float], Awaitable[Any]]
 
 
-class Arriving:
-    """Takes in one other store. `origin` tells which."""
+class PostgresArriving:
+    """A ports.moving.Arriving."""
 
     def __init__(self, write: Write, schema: str) -> None:
         self._write = write
@@ -111,6 +119,14 @@ class Arriving:
         count: int = await self._write(work, 0.0)
         return count
 
+    async def bury(self, stones: Sequence[Stone]) -> None:
+        """Remember removed jobs. Twice is harmless."""
+
+        async def work(tx: Tx) -> None:
+            await tx.run(_BURY, [list(column) for column in zip(*stones, strict=True)])
+
+        await self._write(work, 0.0)
+
     async def finish(self, origin: str, rest: Rest) -> None:
         """Store what belongs to no job, and that all of it is here."""
 
@@ -121,9 +137,7 @@ class Arriving:
                 await tx.run(PUT_DEADLY, list(deadly))
             for tap in rest.taps:
                 await tx.run(_TAP, list(tap))
-            await tx.run(
-                "UPDATE origins SET done_at = extract(epoch FROM clock_timestamp()) WHERE name = %s", [origin]
-            )
+            await tx.run(_DONE, [*(rest.former or (None, None)), origin])
             tx.news.deadly = tx.news.owed = True
 
         await self._write(work, 0.0)

@@ -7,9 +7,10 @@ from forebay.brokers.postgres.deadly import Deadly
 from forebay.brokers.postgres.grants import Grants
 from forebay.brokers.postgres.intake import add_links
 from forebay.brokers.postgres.outbox import owe
-from forebay.brokers.postgres.rows import Row, columns, job_of, lease_of
+from forebay.brokers.postgres.rows import Row, columns, job_of, lease_of, parameters_of
 from forebay.brokers.postgres.schema import CANCELLED, QUEUED, RETRYING, RUNNING, SCHEDULED, WAITING_SQL
-from forebay.brokers.postgres.store import Tx
+from forebay.brokers.postgres.store import Store, Tx
+from forebay.brokers.shared.news import News
 from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
 from forebay.core import settle
 from forebay.core.blobs import named
@@ -27,6 +28,11 @@ _STEP: Final = (
     ("checkpoint", "bytea"),
     ("degraded", "int2"),
 )  # fmt: skip
+_NAMES: Final = ", ".join(name for name, _ in _STEP)
+_STEPS: Final = {  # one, many
+    True: f"(VALUES ({', '.join(f'%s::{kind}' for _, kind in _STEP)}, 1)) AS u({_NAMES}, ord)",
+    False: f"unnest({', '.join(f'%s::{kind}[]' for _, kind in _STEP)}) WITH ORDINALITY AS u({_NAMES}, ord)",
+}
 _COMMIT: Final = (
     "UPDATE jobs j SET state = u.state, attempt = u.attempt, deaths = u.deaths, releases = u.releases,"
     " suspect = u.suspect, ready_at = CASE WHEN u.final THEN j.ready_at ELSE u.ready_at END,"
@@ -35,13 +41,14 @@ _COMMIT: Final = (
     " worker = CASE WHEN u.worker = '' THEN j.worker ELSE u.worker END,"
     " finished_at = CASE WHEN u.final THEN u.at END,"
     " checkpoint = CASE WHEN u.final THEN NULL ELSE coalesce(u.checkpoint, j.checkpoint) END"
-    f" FROM unnest({', '.join(f'%s::{kind}[]' for _, kind in _STEP)}) WITH ORDINALITY"
-    f" AS u({', '.join(name for name, _ in _STEP)}, ord)"
-    f" WHERE j.id = u.id AND j.state = {RUNNING} AND j.fence = u.fence"
-    " AND (u.forced OR NOT j.cancel_requested)"
+    f" FROM {{}} WHERE j.id = u.id AND j.state = {RUNNING} AND j.fence = u.fence"
+    " AND (u.forced OR NOT j.cancel_requested){}"
     " RETURNING u.ord::int4, j.task, j.tenant, j.priority, j.callback_url, j.ordering_key IS NOT NULL,"
     " j.started_at, j.marked"
 )
+_COMMITS: Final = {one: _COMMIT.format(source, "") for one, source in _STEPS.items()}
+# Where nothing else is to be stored with it.
+_COMMIT_ALONE: Final = _COMMIT.format(_STEPS[True], " AND j.callback_url IS NULL AND NOT j.marked")
 _ASKED: Final = (
     f"SELECT {columns('j')} FROM jobs j WHERE j.id = ANY(%s::uuid[]) AND j.state = {RUNNING}"
     " AND j.cancel_requested ORDER BY j.id FOR UPDATE"
@@ -60,10 +67,14 @@ _END_WAITING: Final = (
 _ASK: Final = (
     "UPDATE jobs SET cancel_requested = true, cancel_at = coalesce(cancel_at, %s) WHERE id = ANY(%s::uuid[])"
 )
-_DUE: Final = (
-    f"SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN {WAITING_SQL} AND waits_until <= %s),"
-    f" EXISTS (SELECT 1 FROM jobs WHERE state IN ({SCHEDULED}, {RETRYING}) AND ready_at <= %s),"
-    f" EXISTS (SELECT 1 FROM jobs WHERE state = {RUNNING} AND lease_until <= %s)"
+_DUE_AT: Final = (
+    f"SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN {WAITING_SQL} AND waits_until <= {{at}}),"
+    f" EXISTS (SELECT 1 FROM jobs WHERE state IN ({SCHEDULED}, {RETRYING}) AND ready_at <= {{at}}),"
+    f" EXISTS (SELECT 1 FROM jobs WHERE state = {RUNNING} AND lease_until <= {{at}})"
+)
+_DUE: Final = _DUE_AT.format(at="%s")
+_DUE_NOW: Final = "WITH clock AS MATERIALIZED (SELECT {clock} AS now) " + _DUE_AT.format(
+    at="(SELECT now FROM clock)"
 )
 _EXPIRING: Final = (
     "SELECT id::text, attempt, task, callback_url, marked, expires_at, deadline_at, waits_until FROM jobs"
@@ -141,30 +152,50 @@ class Endings:
             applied[at] = one
 
     async def _apply(self, tx: Tx, steps: Sequence[Transition], *, forced: bool) -> list[bool]:
-        arrays = [list(one) for one in zip(*(_step_values(step, forced) for step in steps), strict=True)]
-        rows = await tx.rows(_COMMIT, arrays)
+        values = [_step_values(step, forced) for step in steps]
+        rows = await tx.rows(_COMMITS[len(steps) == 1], parameters_of(values))
         done = [False] * len(steps)
         ended: list[tuple[str, str, float]] = []
         dropped: list[str] = []
-        at: int
-        for at, task, tenant, priority, url, chained, started_at, marked in sorted(rows):
+        for row in sorted(rows):
+            at: int = row[0]
             step = steps[at - 1]
             done[at - 1] = True
-            final = step.state in FINAL
-            self._grants.settled(tx, task, step.job_id, step.event, step.at - (started_at + tx.skew_s))
-            tx.news.changed(step.job_id, task, step.state)
-            if chained:
-                tx.news.work.add(task)
-            if self._grants.frees(task, tenant, priority):
-                tx.news.ready(self._grants.freed(task, tenant))
-            if final and url is not None:
+            self._ended(tx, step, row, forced=forced)
+            url, marked = row[4], row[7]
+            if step.state in FINAL and url is not None:
                 ended.append((step.job_id, url, step.at))
-            if marked and (final or step.checkpoint is not None):
+            if marked and (step.state in FINAL or step.checkpoint is not None):
                 dropped.append(step.job_id)
         await self._follow_up(
             tx, [step for step, one in zip(steps, done, strict=True) if one], ended, dropped
         )
         return done
+
+    def _ended(self, tx: Tx, step: Transition, row: Row, *, forced: bool) -> None:
+        """Take in memory what follows from a transition that was applied."""
+        _, task, tenant, priority, _, chained, started_at, _ = row
+        self._grants.settled(tx, task, step.job_id, step.event, step.at - (started_at + tx.skew_s))
+        settled = self._grants.granted.settled(step, started_at)
+        told = settled if step.state in FINAL and not forced else None  # another than its holder knew
+        tx.news.changed(step.job_id, task, step.state, told)
+        if chained:
+            tx.news.work.add(task)
+        if self._grants.frees(task, tenant, priority):
+            tx.news.ready(self._grants.freed(task, tenant))
+
+    async def commit_alone(self, store: Store, step: Transition) -> News | None:
+        """Apply one transition in one statement. None: it was not applied, or something else is to be stored
+        with it, and nothing is done."""
+        final = step.state in FINAL
+        if step.charge is not None or named(step.output) or not (final or step.checkpoint is None):
+            return None
+        rows = await store.one(_COMMIT_ALONE, _step_values(step, forced=False))
+        if not rows:
+            return None
+        tx = Tx(None, 0.0, store.skew_s)
+        self._ended(tx, step, rows[0], forced=False)
+        return tx.news
 
     async def _follow_up(
         self, tx: Tx, steps: list[Transition], ended: list[tuple[str, str, float]], dropped: list[str]
@@ -239,6 +270,13 @@ class Endings:
         for one in ending:
             tx.news.changed(one.job_id, one.task, one.state)
             tx.news.work.add(one.task)  # another of its ordering key may go
+
+    async def is_due(self, store: Store, now: float) -> bool:
+        """Say whether there is something for `sweep` to do. Nearly always there is not: one statement, and no
+        writer waits for it."""
+        clock, at = store.clock(now)
+        ((expires, due, lapses),) = await store.read(_DUE_NOW.format(clock=clock), at)
+        return bool(expires or due or lapses)
 
     async def sweep(self, tx: Tx, *, limit: int) -> Sweep:
         """Do what time alone decides, at most `limit` jobs of each kind."""

@@ -9,14 +9,17 @@ from typing import Any, ClassVar, TypeVar
 
 from forebay.brokers.postgres import holds
 from forebay.brokers.postgres.address import Address
-from forebay.brokers.postgres.arriving import Arriving
+from forebay.brokers.postgres.alone import Alone
+from forebay.brokers.postgres.arriving import PostgresArriving
 from forebay.brokers.postgres.changes import Changes
 from forebay.brokers.postgres.connections import Connections
 from forebay.brokers.postgres.crons import PostgresCrons
 from forebay.brokers.postgres.deadly import Deadly, PostgresQuarantine
 from forebay.brokers.postgres.endings import Endings
 from forebay.brokers.postgres.grants import Grants
+from forebay.brokers.postgres.hinted import hinting
 from forebay.brokers.postgres.intake import Intake
+from forebay.brokers.postgres.leaving import PostgresLeaving
 from forebay.brokers.postgres.nodes import PostgresNodes
 from forebay.brokers.postgres.opening import prepare
 from forebay.brokers.postgres.outbox import PostgresOutbox
@@ -52,6 +55,7 @@ from forebay.core.turns import Order
 from forebay.errors import StoreUnavailableError
 from forebay.ports.broker import Capabilities, Doorbell, Listener, Load
 from forebay.ports.clock import Clock
+from forebay.ports.hinted import Source
 
 T = TypeVar("T")
 LOST = "fsync or full_page_writes is off there: what was accepted is lost with the power"
@@ -85,14 +89,23 @@ class PostgresBroker:
         self._changes = Changes(self._keeping, self._intake, self._deadly)
         self._reads = Reads(self._store, self._keeping, self._grants)
         self._bells = Bells()
-        self._committer = Committer(self._store, self._merged, self._tell)
+        alone = Alone(
+            self._store,
+            self._grants,
+            self._endings,
+            self._gauge,
+            look_soon=lambda: self._upkeep.look_soon(),
+        )
+        self._committer = Committer(self._store, self._merged, self._tell, one_step=alone.take)
         self._mint = IdMint(secrets.token_bytes)
         self.outbox = PostgresOutbox(self._write, self._store, self._knows, self._bells.on_owed)
         self.crons = PostgresCrons(self._write, self._store, self._intake, address.schema)
         self.quarantine = PostgresQuarantine(self._deadly, self._write, self._store.seen_at)
         self.nodes = PostgresNodes(self._store)
-        self.arriving = Arriving(self._write, address.schema)
+        self.arriving = PostgresArriving(self._write, address.schema)
+        self.leaving = PostgresLeaving(self._store, clock)
         self._wire = Wire(self._connections, self._heard)
+        self.hinted = hinting(self._store, self._bells, self._wire)
         self._upkeep = Upkeep(self._store, self._committer, self._deadly, self.outbox, self._bells.tell)
         self._closed = False
         self.capabilities = replace(self.SERVED, own_clock=not given_time)
@@ -107,24 +120,27 @@ class PostgresBroker:
         dead_s: float | None = None,
         given_time: bool = False,
         clock_sql: str = SELECT_NOW,
+        leaving: bool = False,
     ) -> "PostgresBroker":
         """Open a store, made when there is none and brought to the newest version when it is old.
 
         `given_time`: honour `now` instead of the database's clock; for checks of one process alone.
+        `leaving`: only to move it elsewhere; nobody hears of us.
         Raises ConfigError for a URL that cannot be read, StoreUnavailableError and StoreVersionError for a
         database that cannot be used, each with one line.
         """
         kept = Retention(retention_s, retention_s if dead_s is None else dead_s)
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, clock_sql=clock_sql)
         try:
-            durable = await prepare(broker._connections)
+            durable = await prepare(broker._connections, leaving=leaving)
             broker.capabilities = replace(broker.capabilities, durable=durable, lost="" if durable else LOST)
             await broker._upkeep.look()
         except BaseException:
             await broker._connections.close()
             raise
-        broker._wire.start()
-        broker._upkeep.start()
+        if not leaving:
+            broker._wire.start()
+            broker._upkeep.start()
         return broker
 
     def new_id(self, now: float) -> str:
@@ -132,12 +148,14 @@ class PostgresBroker:
         return self._mint.new(now)
 
     def enqueue(self, jobs: Sequence[Job], *, now: float) -> Awaitable[list[Receipt]]:
-        """Store each job once, durably; answer in order."""
+        """Store each job once, durably; answer in order. Who waits for work here is rung at once, so that the
+        lease it asks for joins this transaction; it is answered with it."""
         jobs = list(jobs)
         op: Op[list[Receipt]] = Op(Kind.ENQUEUE, now, jobs, size_b=sum(job.size for job in jobs))
         future = self._committer.put(op)
         self._gauge.comes(jobs, 1)
         future.add_done_callback(lambda _: self._gauge.comes(jobs, -1))
+        self._bells.coming({job.task for job in jobs if job.run_at <= now})
         return future
 
     def lease(
@@ -165,6 +183,8 @@ class PostgresBroker:
 
     async def sweep(self, *, limit: int, now: float) -> Sweep:
         """Do what time alone decides and return overdue leases."""
+        if not await self._endings.is_due(self._store, now):
+            return Sweep((), (), ())
         return await self._write(lambda tx: self._endings.sweep(tx, limit=limit), now)
 
     async def get(self, job_id: str, *, now: float) -> JobRecord | None:
@@ -300,12 +320,17 @@ class PostgresBroker:
         if kind is Kind.ENQUEUE:
             return list(await self._intake.enqueue(tx, items, now))
         if kind is Kind.EXTEND:
-            return list(await holds.extend(tx, items, lease_s=terms))
+            held = await holds.extend(tx, items, lease_s=terms)
+            for claim, hold in zip(items, held, strict=True):
+                if hold is Hold.LOST:
+                    self._grants.granted.drop(claim.job_id)
+            return list(held)
         if kind is Kind.COMMIT:
             applied = await self._endings.commit(tx, items)
             await self._look_if_owed(tx)
             return list(applied)
         task, limit, lease_s, worker = terms
+        tx.news.looked.add(task)
         return list(await self._grants.lease(tx, task, limit=limit, lease_s=lease_s, worker=worker))
 
     async def _write(self, work: Callable[[Tx], Awaitable[T]], now: float) -> T:
@@ -338,7 +363,7 @@ class PostgresBroker:
         """Take in what another process tells."""
         if news.deadly or news.owed:
             self._upkeep.look_soon()
-        self._bells.tell(news)
+        self._bells.tell(news, Source.NOBODYS if news.nobodys else Source.OTHERS)
 
     def _ring(self, tasks: set[str]) -> None:
         news = News()

@@ -1,5 +1,6 @@
 """Grants: which jobs a lease gets, by the one rule of core.turns, and the rows that say so."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ from forebay.brokers.postgres.intake import LOCK, lock_numbers
 from forebay.brokers.postgres.rows import columns, lease_of
 from forebay.brokers.postgres.schema import QUEUED, RUNNING
 from forebay.brokers.postgres.store import Row, Tx
+from forebay.brokers.shared.granted import Granted
 from forebay.core.fairness import FairShare, Share, Shares
 from forebay.core.job import AGEING_S, Lease
 from forebay.core.lifecycle import State
@@ -93,6 +95,7 @@ class Grants:
         self._fairs: dict[str, FairShare] = {}
         self._reserves: dict[str, Reserve] = {}
         self.orders: dict[str, Order] = {}
+        self.granted = Granted()
         self._undo: list[Callable[[], object]] | None = None  # of the transaction that runs
 
     def set_shares(self, shares: dict[str, Share]) -> None:
@@ -103,6 +106,17 @@ class Grants:
     def set_reserve(self, task: str, others_max: int | None) -> None:
         """Keep room for urgent jobs of a task."""
         self._reserves.setdefault(task, Reserve()).set(others_max, ())
+
+    def bounds(self, task: str) -> bool:
+        """Say whether a lease of a task hangs on what others run."""
+        reserve = self._reserves.get(task)
+        return self.shares.bounded or (reserve is not None and reserve.others_max is not None)
+
+    def took(self, task: str, leases: Sequence[Lease]) -> None:
+        """Take in leases of a task of one line."""
+        for lease in leases:
+            self._fair(task).charge(lease.job.tenant, lease.job.id)
+        self.granted.put(leases)
 
     def frees(self, task: str, tenant: str, priority: int) -> bool:
         """Say whether the end of a running job may let others go that were held back."""
@@ -153,6 +167,8 @@ class Grants:
             self._undo = None
         for lease in leases:
             tx.news.changed(lease.job.id, task, State.RUNNING)
+        self.granted.put(leases)
+        tx.undo.extend(functools.partial(self.granted.drop, lease.job.id) for lease in leases)
         return leases
 
     async def _lease_line(

@@ -57,8 +57,8 @@ async def enqueue_inside(cursor: Any, schema: str, make: Callable[[str, float], 
     if not found:
         raise ConfigError(f"schema: there is no Forebay in {schema!r} here: start a server on it first")
     job = make(_mint.new(now), now)
-    for _ in range(TRIES_MAX):
-        tx = Tx(cursor, now, 0.0)
+    for tries in range(TRIES_MAX):
+        tx = Tx(cursor, now, 0.0, again=tries > 0)
         await cursor.execute("SAVEPOINT forebay_submit")
         try:
             await tx.rows(_PATH, [f'"{schema}", pg_catalog'])
@@ -83,8 +83,7 @@ async def _stored(tx: Tx, schema: str, job: Job, now: float) -> Receipt:
         raise StoreVersionError(f"the schema {schema!r} has version {version}, this is for {VERSION}")
     intake = Intake(Keeping(Retention(0.0, 0.0)), schema)
     (receipt,) = await intake.enqueue(tx, [job], now)
+    tx.news.nobodys = True
     texts: Sequence[str] = messages_of(tx.news, _SENDER)
-    await tx.rows(
-        "SELECT count(pg_notify(%s, t)) FROM unnest(%s::text[]) AS u(t)", [channel_of(schema), texts]
-    )
+    await tx.rows(_RING, [channel_of(schema), texts])
     return receipt

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from forebay.brokers.postgres.rows import INSERT_JOBS, columns, insert_parameters, job_of, standing_of
+from forebay.brokers.postgres.rows import columns, insert_of, job_of, standing_of
 from forebay.brokers.postgres.store import MetAnother, Tx
 from forebay.brokers.shared.states import STATES, UUID, key_bytes
 from forebay.core.blobs import named
@@ -90,8 +90,11 @@ class Intake:
         if joining:  # equal work that comes to two servers at once is still stored once
             await tx.run(LOCK, [lock_numbers(self._schema, "twin", joining)])
         seen.keys = await known_keys(tx.rows, jobs)
-        rows = await tx.rows(_FIND_IDS, [[job.id for job in jobs]])
-        seen.ids = {row[0]: Known(row[0], row[1], STATES[row[2]]) for row in rows}
+        # Ids are new but for repeats: that one is there already is found by storing it, except where equal
+        # work would be joined before.
+        if tx.again or joining:
+            rows = await tx.rows(_FIND_IDS, [[job.id for job in jobs]])
+            seen.ids = {row[0]: Known(row[0], row[1], STATES[row[2]]) for row in rows}
         if joining:
             for row in await tx.rows(_FIND_TWINS, [list(set(joining))]):
                 job, stands = job_of(row), standing_of(row)
@@ -131,7 +134,7 @@ class Intake:
 
     async def _store(self, tx: Tx, seen: _Seen) -> None:
         if seen.stored:
-            rows = await tx.rows(INSERT_JOBS, insert_parameters(seen.stored))
+            rows = await tx.rows(*insert_of(seen.stored))
             if len(rows) != len(seen.stored):
                 raise MetAnother
         if seen.named:
@@ -159,6 +162,11 @@ async def add_links(tx: Tx, links: Sequence[tuple[str, str, str]]) -> None:
     """Remember (blob, job, place)."""
     if links:
         await tx.run(_ADD_LINKS, [list(one) for one in zip(*links, strict=True)])
+
+
+def served_number(schema: str) -> int:
+    """Return the number of the lock that every process that serves a store holds together with the others."""
+    return lock_numbers(schema, "served", [b""])[0]
 
 
 def lock_numbers(schema: str, kind: str, names: Sequence[bytes]) -> list[int]:

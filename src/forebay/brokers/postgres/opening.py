@@ -6,16 +6,18 @@ from forebay.brokers.postgres.address import Address, psycopg_module, told
 from forebay.brokers.postgres.connections import Connection, Connections
 from forebay.brokers.postgres.intake import lock_numbers
 from forebay.brokers.postgres.schema import VERSION, steps_from
+from forebay.brokers.shared.left import left_line
 from forebay.errors import ConfigError, StoreUnavailableError, StoreVersionError
 
 SERVER_MIN: Final = 13  # the oldest that its makers kept up when this was written
 
 
-async def prepare(connections: Connections) -> bool:
-    """Make or mend the schema. Returns whether what is answered survives a crash of the database's machine.
+async def prepare(connections: Connections, *, leaving: bool = False) -> bool:
+    """Make or mend the schema, and see that it was not left. `leaving`: it must be there, and may have been
+    left. Returns whether what is answered survives a crash of the database's machine.
 
-    Raises StoreUnavailableError or StoreVersionError with one line; nothing was made then. Of several
-    servers that open at once one does it and the others wait.
+    Raises StoreUnavailableError, StoreVersionError or ConfigError with one line; nothing was made then.
+    Of several servers that open at once one does it and the others wait.
     """
     address, psycopg = connections.address, psycopg_module()
     try:
@@ -26,7 +28,13 @@ async def prepare(connections: Connections) -> bool:
         raise _refused(address, told(error)) from None
     try:
         _check_server(address, connection.info.server_version)
+        if leaving and not await _version(connection, address):
+            raise ConfigError(
+                f"--from: there is no store in the schema {address.schema!r} of {address.label}"
+            )
         await _migrate(connection, address)
+        if not leaving:
+            await _check_left(connection, address)
         return await _survives_crashes(connection)
     except psycopg.errors.InsufficientPrivilege as error:
         user = connection.info.user
@@ -77,6 +85,14 @@ async def _version(connection: Connection, address: Address) -> int:
     cursor = await connection.execute("SELECT version FROM meta")
     row = await cursor.fetchone()
     return 0 if row is None else int(row[0])
+
+
+async def _check_left(connection: Connection, address: Address) -> None:
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{address.schema}".leaving'])
+    if (await cursor.fetchone())[0]:
+        cursor = await connection.execute("SELECT done_at IS NOT NULL FROM leaving")
+        label = f"{address.label} (schema {address.schema})"
+        raise ConfigError(left_line(label, done=(await cursor.fetchone())[0]))
 
 
 async def _begin_schema(connection: Connection, address: Address) -> None:

@@ -13,6 +13,7 @@ from forebay.core.fairness import ahead_among
 from forebay.core.job import AGEING_S, Depth, Job, JobRecord, Line, Page, Query, Receipt
 from forebay.core.lifecycle import State
 from forebay.core.metadata import holds_all
+from forebay.core.numbered_ids import Former
 from forebay.core.retention import Keeping
 from forebay.core.turns import TENANTS_RANKED_MAX, order_at
 
@@ -71,6 +72,8 @@ _WAITS_FOR: Final = (
     " AND o.ordering_key = j.ordering_key AND o.ordering_key IS NOT NULL AND o.finished_at IS NULL"
     f" WHERE j.id = %s::uuid AND j.state IN {WAITING_SQL} ORDER BY (o.state = {RUNNING}) DESC, o.id LIMIT 1"
 )
+_PURGED: Final = "SELECT tenant FROM purged WHERE id = %s::uuid"
+_FORMERS: Final = "SELECT secret, upto FROM origins WHERE secret IS NOT NULL"
 
 COUNTED_MAX: Final = 20_000  # jobs of a queue that are counted for a place in line; past it it is an estimate
 
@@ -101,8 +104,19 @@ class Reads:
         if rows:
             record = record_of(rows[0])
             return tenant in {None, record.job.tenant} and not self._is_kept(record, now)
-        rows = await self._store.read("SELECT tenant FROM purged WHERE id = %s::uuid", [job_id])
-        return bool(rows) and tenant in {None, rows[0][0]}
+        rows = await self._store.read(_PURGED, [job_id])
+        if rows:
+            return tenant in {None, rows[0][0]}
+        return await self._was_removed(job_id, tenant)
+
+    async def _was_removed(self, job_id: str, tenant: str | None) -> bool:
+        """Say the same of a job that was removed from a store before that was moved here."""
+        for secret, upto in await self._store.read(_FORMERS):
+            former = Former(secret, upto)
+            stone = former.stone_of(job_id, tenant or "")
+            if stone is not None:
+                return tenant is None or bool(await self._store.read(_PURGED, [stone]))
+        return False
 
     def _is_kept(self, record: JobRecord, now: float) -> bool:
         stands = record.standing

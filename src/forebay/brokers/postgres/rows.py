@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from forebay.brokers.postgres.schema import RUNNING
 from forebay.brokers.shared.states import NUMBERS, STATES, key_bytes, key_of
 from forebay.core.job import Job, JobRecord, Lease, Standing
 from forebay.core.lifecycle import State
@@ -43,16 +44,46 @@ _INSERTED: Final = (
     ("fingerprint", "bytea"), ("cache_s", "float8"), ("state", "int2"), ("ready_at", "float8"),
     ("waits_until", "float8"), ("size", "int8"),
 )  # fmt: skip
-INSERT_JOBS: Final = (
-    f"INSERT INTO jobs ({', '.join(name for name, _ in _INSERTED)}) SELECT * FROM unnest("
-    + ", ".join(f"%s::{kind}[]" for _, kind in _INSERTED)
-    + ") ON CONFLICT (id) DO NOTHING RETURNING id::text"
+# Arrays of one cost a job that comes alone three times as much as its values.
+_INSERT: Final = {
+    one: f"INSERT INTO jobs ({', '.join(name for name, _ in _INSERTED)}) SELECT * FROM {source}"
+    " ON CONFLICT (id) DO NOTHING RETURNING id::text"
+    for one, source in (
+        (False, f"unnest({', '.join(f'%s::{kind}[]' for _, kind in _INSERTED)})"),
+        (True, f"(VALUES ({', '.join(f'%s::{kind}' for _, kind in _INSERTED)})) AS u"),
+    )
+}
+_NAMES: Final = ", ".join(name for name, _ in _INSERTED)
+# One job, running at once where `free` says so: at the first attempt, under the first fence.
+_ALONE: Final = (
+    "WITH at AS MATERIALIZED (SELECT {clock} AS now), free AS MATERIALIZED (SELECT ({free}) AS yes),"
+    f" u AS (SELECT * FROM (VALUES ({', '.join(f'%s::{kind}' for _, kind in _INSERTED)})) AS v({_NAMES})),"
+    " runs AS MATERIALIZED (SELECT yes AND (waits_until IS NULL OR waits_until > now) AS yes, now"
+    " FROM u, at, free)"
+    f" INSERT INTO jobs ({_NAMES}, attempt, fence, worker, started_at, lease_until)"
+    f" SELECT {_NAMES.replace('state', f'CASE WHEN r.yes THEN {RUNNING}::int2 ELSE u.state END')},"
+    " r.yes::int4, r.yes::int4::int8, CASE WHEN r.yes THEN w.worker ELSE '' END,"
+    " CASE WHEN r.yes THEN r.now END, CASE WHEN r.yes THEN r.now + w.lease_s END"
+    " FROM u, runs r, (VALUES (%s::text, %s::float8)) AS w(worker, lease_s)"
+    " ON CONFLICT (id) DO NOTHING RETURNING state, started_at, lease_until"
 )
 
 
-def insert_parameters(jobs: Sequence[tuple[Job, State]]) -> list[list[Any]]:
-    """Return the arrays of INSERT_JOBS."""
-    return [list(column) for column in zip(*(_values(job, state) for job, state in jobs), strict=True)]
+def insert_alone(job: Job, *, clock: str, free: str) -> tuple[str, Sequence[Any]]:
+    """Return the statement that stores a job, and leases it where the expression `free` holds; and the job's
+    parameters. Those of the expressions come before, worker and length of the lease after."""
+    return _ALONE.format(clock=clock, free=free), _values(job, State.QUEUED)
+
+
+def insert_of(jobs: Sequence[tuple[Job, State]]) -> tuple[str, Sequence[Any]]:
+    """Return the statement that stores jobs where their ids are new, and its parameters."""
+    rows = [_values(job, state) for job, state in jobs]
+    return _INSERT[len(rows) == 1], parameters_of(rows)
+
+
+def parameters_of(rows: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    """Return the values of one row, or an array for each column of many."""
+    return rows[0] if len(rows) == 1 else [list(column) for column in zip(*rows, strict=True)]
 
 
 def _values(job: Job, state: State) -> tuple[Any, ...]:

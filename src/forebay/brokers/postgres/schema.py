@@ -145,8 +145,18 @@ _THIRD: Final = """
 CREATE TABLE origins (name text PRIMARY KEY, done_at float8);
 """
 
+# What tells the ids of jobs that were removed from that store before it was moved.
+_FOURTH: Final = """
+ALTER TABLE origins ADD COLUMN secret bytea, ADD COLUMN upto int8;
+"""
+
+# What the processes of a store share and nobody else knows.
+_FIFTH: Final = """
+CREATE TABLE secrets (name text PRIMARY KEY, secret bytea NOT NULL);
+"""
+
 # Step n makes version n + 1 of version n.
-STEPS: Final = (_FIRST, _SECOND, _THIRD)
+STEPS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 VERSION: Final = len(STEPS)
 
 

@@ -1,5 +1,6 @@
 """Store, Tx: transactions on the database: its time, further tries where that is safe, errors in a line."""
 
+import select
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,10 +29,11 @@ class MetAnother(Exception):  # never leaves the store
 class Tx:
     """One transaction. What it does in memory is undone with it, what it has to tell is told after it."""
 
-    __slots__ = ("_cursor", "news", "now", "skew_s", "undo")
+    __slots__ = ("_cursor", "again", "news", "now", "skew_s", "undo")
 
-    def __init__(self, cursor: Any, now: float, skew_s: float) -> None:
+    def __init__(self, cursor: Any, now: float, skew_s: float, *, again: bool = False) -> None:
         self._cursor = cursor
+        self.again = again  # an earlier try met another transaction
         self.now = now  # of the database
         self.skew_s = skew_s  # what the caller's clock is ahead of it
         self.undo: list[Callable[[], object]] = []
@@ -69,6 +71,7 @@ class Store:
         self._clock_sql = clock_sql  # None: the time is that of the caller
         self._on_counts = on_counts
         self._latest = 0.0  # of given times
+        self._asked_at = 0.0  # when the newest statement that is a transaction by itself was sent
         self.skew_s = 0.0  # as the newest transaction found it
 
     def seen_at(self, now: float) -> float:
@@ -85,7 +88,7 @@ class Store:
         met = (MetAnother, psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
         for left in reversed(range(TRIES_MAX)):
             try:
-                return await self._write_once(work, now)
+                return await self._write_once(work, now, again=left < TRIES_MAX - 1)
             except met as error:
                 if not left:
                     raise self._unavailable("too many writers met on the same jobs") from error
@@ -111,11 +114,45 @@ class Store:
             await self.connections.forget_free()
         raise AssertionError("unreachable")
 
-    async def _write_once(self, work: Work[T], now: float) -> tuple[T, News]:
+    def clock(self, now: float) -> tuple[str, list[float]]:
+        """Return the time as an expression of SQL and its parameters, for a statement run by `one`."""
+        return ("%s::float8", [self._tick(now)]) if self._clock_sql is None else (f"({self._clock_sql})", [])
+
+    def saw(self, at: float) -> float:
+        """Take in the time that the statement before returned; return what the caller's clock is ahead."""
+        if self._clock_sql is not None:
+            self.skew_s = self._asked_at - at
+        return self.skew_s
+
+    async def one(self, query: str, params: Sequence[Any]) -> list[Row] | None:
+        """Run one statement that is a transaction by itself. None: nothing was stored, and a transaction of
+        several statements may find out why. Raises StoreUnavailableError: the outcome is unknown."""
+        connection = await self.connections.take()
+        whole = False
+        try:
+            if _has_word(connection):  # most likely that it is gone: nothing must be risked on it
+                whole = True
+                return None
+            cursor = connection.cursor(binary=True)
+            self._asked_at = self._clock.now()
+            await cursor.execute(query, params)
+            rows: list[Row] = await cursor.fetchall()
+            whole = True
+        except psycopg_module().Error as error:
+            whole = error.sqlstate is not None and not connection.closed
+            if whole:
+                return None
+            raise self._mapped(error) from error
+        else:
+            return rows
+        finally:
+            await self.connections.give(connection, whole=whole)
+
+    async def _write_once(self, work: Work[T], now: float, *, again: bool) -> tuple[T, News]:
         connection, at = await self._begin(now)
         whole = False
         cursor = connection.cursor(binary=True)
-        tx = Tx(cursor, at, self.skew_s)
+        tx = Tx(cursor, at, self.skew_s, again=again)
         try:
             answer = await work(tx)
             counts, taps = await self._end(connection)
@@ -188,6 +225,13 @@ class Store:
 def _is_retried(error: BaseException) -> bool:
     errors = psycopg_module().errors
     return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
+
+
+def _has_word(connection: Connection) -> bool:
+    """Say whether the server of an idle connection has said something: as a rule its last word."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_gone(error: Exception, connection: Connection) -> bool:

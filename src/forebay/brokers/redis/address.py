@@ -2,10 +2,12 @@
 
 import os
 import re
+import ssl
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from forebay.brokers.shared.trust import not_accepted
 from forebay.errors import ConfigError
 
 SCHEMES: Final = ("redis", "rediss")
@@ -42,6 +44,13 @@ class Address(NamedTuple):
         """What every key begins with: one hash tag, so that a cluster keeps all keys in one place."""
         return f"{{{self.name}}}:"
 
+    @property
+    def channel(self) -> str:
+        """Where bells ring. Channels, unlike keys, are those of the whole server: each of its databases that
+        has a store of this name has a channel of its own."""
+        database = int(urlsplit(self.url).path.strip("/"))
+        return f"{self.prefix}bells" if database == 0 else f"{self.prefix}bells:{database}"
+
     @classmethod
     def of(cls, url: str) -> "Address":
         """Return the address a URL names. Raises ConfigError with one line that repeats no password."""
@@ -77,7 +86,14 @@ def told(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     cause = error.__cause__ or error.__context__
-    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+    if (line := not_accepted(cause)) is not None:  # an OSError whose number means something else
+        return line
+    if (
+        isinstance(cause, OSError)
+        and not isinstance(cause, ssl.SSLError)
+        and cause.errno is not None
+        and cause.errno > 0
+    ):
         return os.strerror(cause.errno)
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 1]}…"

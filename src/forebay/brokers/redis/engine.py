@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from forebay.brokers.redis.address import Address
+from forebay.brokers.redis.arriving import RedisArriving
 from forebay.brokers.redis.changes import Changes
 from forebay.brokers.redis.connections import Connections
 from forebay.brokers.redis.crons import RedisCrons
@@ -15,7 +16,9 @@ from forebay.brokers.redis.deadly import Deadly, RedisQuarantine
 from forebay.brokers.redis.endings import Endings
 from forebay.brokers.redis.gauge import CountsGauge
 from forebay.brokers.redis.grants import Grants
+from forebay.brokers.redis.hinted import hinting
 from forebay.brokers.redis.intake import enqueue
+from forebay.brokers.redis.leaving import RedisLeaving
 from forebay.brokers.redis.nodes import RedisNodes
 from forebay.brokers.redis.opening import prepare
 from forebay.brokers.redis.outbox import RedisOutbox
@@ -50,6 +53,7 @@ from forebay.core.turns import Order
 from forebay.errors import StoreUnavailableError
 from forebay.ports.broker import Capabilities, Doorbell, Listener, Load
 from forebay.ports.clock import Clock
+from forebay.ports.hinted import Source
 
 T = TypeVar("T")
 
@@ -91,7 +95,10 @@ class RedisBroker:
         self.crons = RedisCrons(self._write, self._store)
         self.quarantine = RedisQuarantine(self._deadly, self._write, self._store.seen_at)
         self.nodes = RedisNodes(self._store)
+        self.arriving = RedisArriving(self._write, self._deadly, address.name)
+        self.leaving = RedisLeaving(self._store, clock)
         self._wire = Wire(self._connections, self._heard)
+        self.hinted = hinting(self._store, self._bells, self._wire)
         self._upkeep = Upkeep(self._committer, self._gauge, self._deadly, self.outbox, self._bells.tell)
         self._closed = False
         self.capabilities = replace(self.SERVED, own_clock=not given_time)
@@ -106,24 +113,27 @@ class RedisBroker:
         dead_s: float | None = None,
         given_time: bool = False,
         stands_at: float | None = None,
+        leaving: bool = False,
     ) -> "RedisBroker":
         """Open a store, begun when there is none.
 
         `given_time`: honour `now` instead of the server's clock; `stands_at`: take that clock to stand there;
-        both for checks alone. Raises ConfigError for a URL that cannot be read, StoreUnavailableError
-        and StoreVersionError for a server that cannot be used, each with one line.
+        both for checks alone. `leaving`: only to move it elsewhere; nobody hears of us. Raises ConfigError
+        for a URL that cannot be read, StoreUnavailableError and StoreVersionError for a server that cannot be
+        used, each with one line.
         """
         kept = Retention(retention_s, retention_s if dead_s is None else dead_s)
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, stands_at=stands_at)
         try:
-            lost = await prepare(broker._connections)
+            lost = await prepare(broker._connections, leaving=leaving)
             broker.capabilities = replace(broker.capabilities, durable=not lost, lost=lost)
             await broker._upkeep.look()
         except BaseException:
             await broker._connections.close()
             raise
-        broker._wire.start()
-        broker._upkeep.start()
+        if not leaving:
+            broker._wire.start()
+            broker._upkeep.start()
         return broker
 
     def new_id(self, now: float) -> str:
@@ -326,7 +336,7 @@ class RedisBroker:
         """Take in what another process tells."""
         if news.deadly or news.owed:
             self._upkeep.look_soon()
-        self._bells.tell(news)
+        self._bells.tell(news, Source.NOBODYS if news.nobodys else Source.OTHERS)
 
     def _ring(self, tasks: set[str]) -> None:
         news = News()

@@ -6,7 +6,8 @@ from typing import Any, Final
 from forebay.brokers.redis.address import Address, redis_module, told
 from forebay.brokers.redis.connections import Connection, Connections, ask, gone, let_go
 from forebay.brokers.redis.scripts import script
-from forebay.errors import StoreUnavailableError, StoreVersionError
+from forebay.brokers.shared.left import left_line
+from forebay.errors import ConfigError, StoreUnavailableError, StoreVersionError
 
 SERVER_MIN: Final = 7  # the oldest whose scripts say beforehand whether they need memory
 VERSION: Final = 1  # of what the keys hold
@@ -14,11 +15,12 @@ VERSION: Final = 1  # of what the keys hold
 _FORBIDDEN: Final = re.compile(r"can't (run|access)|no permission", re.IGNORECASE)
 
 
-async def prepare(connections: Connections) -> str:
-    """Begin a store, or see that it is of our version. Returns what a crash of the server's machine loses, in
-    words; nothing where what is answered survives it.
+async def prepare(connections: Connections, *, leaving: bool = False) -> str:
+    """Begin a store, or see that it is of our version and was not left. `leaving`: it must be there, and may
+    have been left. Returns what a crash of the server's machine loses, in words; nothing where what is
+    answered survives it.
 
-    Raises StoreUnavailableError or StoreVersionError with one line; nothing was made then.
+    Raises StoreUnavailableError, StoreVersionError or ConfigError with one line; nothing was made then.
     """
     address, errors = connections.address, redis_module().exceptions
     try:
@@ -29,7 +31,7 @@ async def prepare(connections: Connections) -> str:
         about = _about(await ask(connection, "INFO"))
         _check_server(address, about)
         await _check_rights(connection, connections)
-        await _check_version(connection, address)
+        await _check_version(connection, address, leaving=leaving)
         return await _loss(connection, about)
     except errors.ReadOnlyError:
         raise _refused(address, "the server is read-only: a replica takes no jobs") from None
@@ -66,13 +68,18 @@ async def _check_rights(connection: Connection, connections: Connections) -> Non
     one = script("probe")
     await ask(connection, "EVAL", one.text, "1", f"{prefix}meta", prefix)
     await ask(connection, "EVALSHA", one.sha, "1", f"{prefix}meta", prefix)
-    await ask(connection, "PUBLISH", f"{prefix}bells", "")
+    await ask(connection, "PUBLISH", connections.address.channel, "")
     await ask(connection, "TIME")
 
 
-async def _check_version(connection: Connection, address: Address) -> None:
+async def _check_version(connection: Connection, address: Address, *, leaving: bool) -> None:
     key = f"{address.prefix}meta"
-    if await ask(connection, "HGET", key, "version") is None:  # a server without memory opens what is there
+    known, left, done = await ask(connection, "HMGET", key, "version", "leaving", "left_at")
+    if leaving and known is None:
+        raise ConfigError(f"--from: there is no store in {address.label} (name {address.name})")
+    if left is not None and not leaving:
+        raise ConfigError(left_line(address.label, done=done is not None))
+    if known is None:  # a server without memory opens what is there
         await ask(connection, "HSETNX", key, "version", str(VERSION))
     version = int(await ask(connection, "HGET", key, "version"))
     if version > VERSION:

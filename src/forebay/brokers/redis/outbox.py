@@ -10,7 +10,7 @@ from forebay.brokers.redis.store import Store, Tx
 from forebay.core.outbox import OPEN, TRIES_KEPT, Delivery, DeliveryState, DeliveryStep, Try
 
 _STATES: Final = tuple(DeliveryState)  # by their numbers, which are in stores; lib.lua knows 0 and 1
-_NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
+NUMBERS: Final = {state: number for number, state in enumerate(_STATES)}
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder(Try).decode
 
@@ -49,7 +49,7 @@ class RedisOutbox:
             {
                 "id": step.job_id,
                 "number": step.tried.number,
-                "st": str(_NUMBERS[step.state]),
+                "st": str(NUMBERS[step.state]),
                 "tried": _ENCODE(step.tried),
                 "due": None if step.due_at is None else repr(float(step.due_at)),
                 "ended": None if step.state in OPEN else repr(float(step.at)),

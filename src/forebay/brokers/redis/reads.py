@@ -12,6 +12,7 @@ from forebay.core.fairness import ahead_among
 from forebay.core.job import Depth, Job, JobRecord, Line, Page, Query, Receipt
 from forebay.core.lifecycle import State
 from forebay.core.metadata import holds_all
+from forebay.core.numbered_ids import Former
 from forebay.core.retention import Keeping
 from forebay.core.turns import TENANTS_RANKED_MAX
 
@@ -42,7 +43,17 @@ class Reads:
         if record is not None:
             return tenant in {None, record.job.tenant} and not self._is_kept(record, now)
         found = await self._store.read("gone", now, id=job_id)
-        return found is not None and tenant in {None, found.decode()}
+        if found is not None:
+            return tenant in {None, found.decode()}
+        return await self._was_removed(job_id, tenant, now)
+
+    async def _was_removed(self, job_id: str, tenant: str | None, now: float) -> bool:
+        """Say the same of a job that was removed from a store before that was moved here."""
+        secret, upto = await self._store.read("former", now)
+        stone = None if secret is None else Former(secret, int(upto)).stone_of(job_id, tenant or "")
+        if stone is None:
+            return False
+        return tenant is None or await self._store.read("gone", now, id=stone) is not None
 
     def _is_kept(self, record: JobRecord, now: float) -> bool:
         stands = record.standing

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from forebay.brokers.redis.address import redis_module, told
-from forebay.brokers.redis.connections import Connection, Connections, ask, gone
+from forebay.brokers.redis.connections import Connection, Connections, ask, gone, is_ended
 from forebay.brokers.redis.packing import pack
 from forebay.brokers.redis.scripts import script
 from forebay.brokers.shared.news import News
@@ -16,6 +16,7 @@ from forebay.errors import ForebayError, StoreBrokenError, StoreFullError, Store
 from forebay.ports.clock import Clock
 
 T = TypeVar("T")
+ALIVE_S: Final = 0.5  # a connection that answered so lately is taken to be alive
 STALE_TRIES_MAX: Final = 20  # of a step that another server was ahead of
 _CONSTS: Final = (AGEING_S, NO_DEADLINE_S, float(INTERACTIVE))
 
@@ -36,9 +37,11 @@ class Tx:
 
     async def run(self, name: str, /, **terms: Any) -> Any:
         """Run a script that writes, durably, and return its answer."""
+        sent_at = self._store.clock.now()
         answer = await self._store.call(self._connection, name, terms, self.now)
         at, counts, due_at, owed, found = answer
         self._store.took(counts, None if due_at is None else float(due_at))
+        self.skew_s = self._store.answered(self._connection, float(at), sent_at)
         self.now = max(self.now, float(at))
         self.news.owed = self.news.owed or bool(owed)
         return found
@@ -65,7 +68,7 @@ class Store:
         on_counts: Callable[[Counts], None],
     ) -> None:
         self.connections = connections
-        self._clock = clock
+        self.clock = clock
         self._keeping = keeping
         self._given_time = given_time  # the time is that of the caller
         self._stands_at = stands_at  # for checks: the time of the server
@@ -73,6 +76,7 @@ class Store:
         self._latest = 0.0  # of given times
         self.skew_s = 0.0  # as the newest call found it
         self.due_at: float | None = None  # of the next delivery, by the server's clock
+        self._alive: tuple[Connection, float] | None = None  # which one answered last, and when
 
     def seen_at(self, now: float) -> float:
         """Return the server's time for a caller at `now`, without asking it: good for retention."""
@@ -96,6 +100,8 @@ class Store:
             whole = not isinstance(error, gone())
             raise self._mapped(error) from error
         finally:
+            if not whole:
+                self._alive = None
             await self.connections.give(connection, whole=whole)
         return answer, tx.news
 
@@ -117,6 +123,21 @@ class Store:
                 await self.connections.give(connection, whole=whole)
             await self.connections.forget_free()
         raise AssertionError("unreachable")
+
+    async def ask(self, *command: Any) -> Any:
+        """Ask the server itself."""
+        connection = await self.connections.take()
+        whole = False
+        try:
+            answer = await ask(connection, *command)
+            whole = True
+        except (redis_module().exceptions.RedisError, *gone()) as error:
+            whole = not isinstance(error, gone())
+            raise self._mapped(error) from error
+        else:
+            return answer
+        finally:
+            await self.connections.give(connection, whole=whole)
 
     async def rewrite(self) -> None:
         """Have the server begin to write its files anew; none is written where it keeps none."""
@@ -150,14 +171,26 @@ class Store:
         self.due_at = due_at
         self._on_counts([(task.decode(), *line_of(field), jobs, size) for task, field, jobs, size in counts])
 
+    def answered(self, connection: Connection, at: float, sent_at: float) -> float:
+        """A connection has answered what was sent then, at this time of the server. Returns what our clock is
+        ahead of it, at least: so no lease is taken to last longer than it does."""
+        if not self._given_time and self._stands_at is None:
+            self._alive = (connection, self.clock.now())
+            self.skew_s = sent_at - at
+        return self.skew_s
+
     async def _begin(self, now: float) -> tuple[Connection, float]:
         """Return a connection that is alive, and the time. Nothing is written yet: a stale connection costs
-        another try and nothing else."""
+        another try and nothing else. One that answered a moment ago is not asked."""
         for fresh in (False, True):
             connection = await self.connections.take()
+            if self._alive is not None and self._alive[0] is connection and not is_ended(connection):
+                now = self.clock.now()
+                if 0.0 <= now - self._alive[1] < ALIVE_S:
+                    return connection, now - self.skew_s
             try:
                 if not self._given_time:
-                    now = self._clock.now()  # a caller's may have waited for its turn
+                    now = self.clock.now()  # a caller's may have waited for its turn
                 seconds, micros = await ask(connection, "TIME")
             except BaseException as error:
                 await self.connections.give(connection, whole=False)

@@ -28,7 +28,7 @@ class Wire:
     def __init__(self, connections: Connections, hear: Callable[[News], None]) -> None:
         self._connections = connections
         self._hear = hear
-        self._channel = f"{connections.address.prefix}bells"
+        self._channel = connections.address.channel
         self._sender = secrets.token_hex(8)
         self._pending = News()
         self._told = asyncio.Event()
@@ -41,7 +41,7 @@ class Wire:
     def tell(self, news: News) -> None:
         """Tell others, soon. What comes together goes together."""
         if news.work or news.cancels or news.changes or news.owed or news.deadly:
-            self._pending.add(news)
+            self._pending.add_told(news)
             self._told.set()
 
     async def close(self) -> None:

@@ -1,11 +1,12 @@
 """Bells: who here wants to hear of work and of changes. What one of them raises stops nobody."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from forebay.brokers.shared.news import News
 from forebay.ports.broker import Doorbell, Listener
+from forebay.ports.hinted import Hearer, Source
 
 
 class Bells:
@@ -16,6 +17,7 @@ class Bells:
         self._cancel_bells: dict[object, Doorbell] = {}
         self._listeners: dict[object, Listener] = {}
         self._owed_bells: dict[object, Callable[[], None]] = {}
+        self._hearers: dict[object, Hearer] = {}
 
     def on_work(self, doorbell: Doorbell) -> Callable[[], None]:
         """Register a doorbell; returns the way to remove it."""
@@ -33,11 +35,17 @@ class Bells:
         """Register a bell for deliveries that are owed; returns the way to remove it."""
         return _hung(self._owed_bells, bell)
 
-    def tell(self, news: News) -> None:
-        """Ring for everything there is to tell."""
-        for doorbell in list(self._doorbells.values()):
-            for task in news.work:
-                _call(doorbell, task)
+    def on_told(self, hearer: Hearer) -> Callable[[], None]:
+        """Register who hears of work and changes, and whose they are; returns the way to remove it."""
+        return _hung(self._hearers, hearer)
+
+    def tell(self, news: News, source: Source = Source.OWN) -> None:
+        """Ring for everything there is to tell, but for work that was looked for already."""
+        work = news.work - news.looked
+        if work or news.changes:
+            for hearer in list(self._hearers.values()):
+                _call(hearer, source, work, news.changes)
+        self.ring(work)
         for doorbell in list(self._cancel_bells.values()):
             for task in news.cancels:
                 _call(doorbell, task)
@@ -48,9 +56,21 @@ class Bells:
             for bell in list(self._owed_bells.values()):
                 _call(bell)
 
+    def coming(self, tasks: Collection[str]) -> None:
+        """Ring for work that is on its way to the disk: what is leased now joins its transaction."""
+        for hearer in list(self._hearers.values()):
+            _call(hearer, Source.OWN, tasks, ())
+        self.ring(tasks)
+
+    def ring(self, tasks: Iterable[str]) -> None:
+        """Ring every doorbell for each task."""
+        for doorbell in list(self._doorbells.values()):
+            for task in tasks:
+                _call(doorbell, task)
+
     def clear(self) -> None:
         """Forget everybody."""
-        for held in (self._doorbells, self._cancel_bells, self._listeners, self._owed_bells):
+        for held in (self._doorbells, self._cancel_bells, self._listeners, self._owed_bells, self._hearers):
             held.clear()
 
 

@@ -61,19 +61,29 @@ class Store(Protocol):
 
 
 Merged = Callable[[Tx, Kind, Sequence[Any], Any, float], Awaitable[list[Any]]]
+# Stores the first calls of a group in one step; returns their answers and what there is to tell, or None.
+OneStep = Callable[[Sequence[Op[Any]]], Awaitable[tuple[list[Any], News] | None]]
 
 
 class Committer:
     """One loop while there is something to do. A caller that goes away takes nothing back."""
 
     def __init__(
-        self, store: Store, merged: Merged, tell: Callable[[News], None], *, mixed: bool = True
+        self,
+        store: Store,
+        merged: Merged,
+        tell: Callable[[News], None],
+        *,
+        mixed: bool = True,
+        one_step: OneStep | None = None,
     ) -> None:
-        """`mixed`: a group is stored as a whole, so that it may hold calls of several kinds."""
+        """`mixed`: a group is stored as a whole, so that it may hold calls of several kinds.
+        `one_step`: tried before a transaction of several steps."""
         self._store = store
         self._mixed = mixed
         self._merged = merged
         self._tell = tell
+        self._one_step = one_step
         self._ops: deque[Op[Any]] = deque()
         self._items = 0
         self._bytes = 0
@@ -112,9 +122,11 @@ class Committer:
             await asyncio.gather(self._loop, return_exceptions=True)
 
     async def _run(self) -> None:
+        calm = True  # nobody came while another group was stored
         while self._ops:
             group = self._next_group()
-            error = await self._try(group)
+            error = await self._try(group, calm=calm)
+            calm = False
             if error is None:
                 continue
             if len(group) == 1 or isinstance(error, ForebayError):
@@ -145,18 +157,28 @@ class Committer:
         self._bytes -= size_b
         return group
 
-    async def _try(self, group: list[Op[Any]]) -> BaseException | None:
+    async def _try(self, group: list[Op[Any]], *, calm: bool = False) -> BaseException | None:
         """Run a group; return what it failed with, None when it is stored and everybody knows."""
         try:
-            answers, news = await self._store.write(lambda tx: self._work(tx, group), now=group[-1].now)
+            # Under load the longer way is the cheaper one: what comes meanwhile makes the next group larger.
+            found = await self._one_step(group) if calm and self._one_step is not None else None
+            if found is not None:
+                stored = len(found[0])
+                self._answer(group[:stored], *found)
+                group = group[stored:]
+            if group:
+                found = await self._store.write(lambda tx: self._work(tx, group), now=group[-1].now)
+                self._answer(group, *found)
         except Exception as error:
             return error
+        return None
+
+    def _answer(self, group: Sequence[Op[Any]], answers: Sequence[Any], news: News) -> None:
         self.groups += 1
         for op, answer in zip(group, answers, strict=True):
             if not op.future.done():
                 op.future.set_result(answer)
         self._tell(news)
-        return None
 
     async def _work(self, tx: Tx, group: list[Op[Any]]) -> list[Any]:
         if group[0].work is not None:

@@ -7,13 +7,12 @@ from typing import Final
 
 import msgspec
 
-from forebay.brokers.shared.news import News
+from forebay.brokers.shared.news import CHANGES_MAX, News
 from forebay.brokers.shared.states import NUMBERS, STATES
 from forebay.ports.broker import Change
 
 PAYLOAD_MAX: Final = 7_900  # bytes; PostgreSQL takes 8,000
 CHANGES_EACH: Final = 100  # of one message
-CHANGES_MAX: Final = 2_000  # told of one group; the rest is found by looking
 
 
 class Message(msgspec.Struct, array_like=True):
@@ -26,6 +25,7 @@ class Message(msgspec.Struct, array_like=True):
     deadly: bool = False
     tasks: list[str] = []  # of the changes
     changes: list[tuple[str, int, int]] = []  # job, its place in tasks, state
+    nobodys: bool = False
 
 
 def messages_of(news: News, sender: str) -> list[str]:
@@ -36,7 +36,7 @@ def messages_of(news: News, sender: str) -> list[str]:
         part = changes[begin : begin + CHANGES_EACH]
         tasks = sorted({change.task for change in part})
         rows = [(change.job_id, tasks.index(change.task), NUMBERS[change.state]) for change in part]
-        message = Message(sender, tasks=tasks, changes=rows)
+        message = Message(sender, tasks=tasks, changes=rows, nobodys=news.nobodys)
         if not found:
             message.work, message.cancels = sorted(news.work), sorted(news.cancels)
             message.owed, message.deadly = news.owed, news.deadly
@@ -52,6 +52,6 @@ def news_of(message: Message) -> News:
     news = News()
     news.work.update(message.work)
     news.cancels.update(message.cancels)
-    news.owed, news.deadly = message.owed, message.deadly
+    news.owed, news.deadly, news.nobodys = message.owed, message.deadly, message.nobodys
     news.changes = [Change(job, message.tasks[task], STATES[state]) for job, task, state in message.changes]
     return news

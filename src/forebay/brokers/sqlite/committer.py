@@ -16,6 +16,7 @@ from forebay.brokers.sqlite import schema
 from forebay.brokers.sqlite.bells import Bells
 from forebay.brokers.sqlite.flush import Batch, Enqueue, Op, Pending, weigh, weigh_tenants
 from forebay.brokers.sqlite.place import Place
+from forebay.brokers.sqlite.standstill import Standstill
 from forebay.brokers.sqlite.store import SqlBook
 from forebay.brokers.sqlite.sync import SyncThread
 from forebay.core.job import Job, Receipt
@@ -28,8 +29,6 @@ T = TypeVar("T")
 # normal: no sync before the answer; only there to prove that the tests of power loss can fail.
 Sync = Literal["full", "own", "normal"]
 
-BEAT_S: Final = 0.5  # the loop is known to turn this often ...
-STALL_S: Final = 1.0  # ... and a beat later than this means that it stood still, the process with it
 FULL_RETRY_S: Final = 0.5  # how long a full disk is left alone before the next try
 CLOSE_WAIT_MAX_S: Final = 5.0  # how long closing waits for a full disk
 
@@ -66,11 +65,8 @@ class Committer:
         self._full_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._looks: list[tuple[Callable[[SqlBook], Any], asyncio.Future[Any]]] = []
-        # Since when nobody could renew a lease (a full disk, a process that was stopped): None when they can.
-        self._deaf_since: float | None = None
-        self._forgiving: float | None = None  # of the flush that runs
-        self._beat_at = clock.now()
-        self._beats = self._loop.call_later(BEAT_S, self._beat)
+        self.standstill = Standstill(clock.now())
+        self._beats = self._loop.call_later(self.standstill.beat_s, self._beat)
         self._broken: ForebayError | None = None
         self._closed = False
         self._wal_file = -1
@@ -215,6 +211,7 @@ class Committer:
         except Exception as error:
             # Not the store: one of the calls is wrong. Alone, each gets what it deserves.
             self._book.shelf.rollback()
+            self.standstill.put_back()
             self._batch = None
             if batch.is_single:
                 batch.fail(error)
@@ -225,11 +222,13 @@ class Committer:
 
     def _write(self, batch: Batch) -> None:
         shelf = self._book.shelf
+        self.standstill.look(self._clock.now())
+        deaf_since = (
+            self.standstill.take()
+        )  # before anything can fail: what is put back then is of this flush
         shelf.begin()
-        self._look_back()
-        self._forgiving = self._deaf_since
-        if self._forgiving is not None:
-            self._book.forgive(self._forgiving, now=self._began)
+        if deaf_since is not None:
+            self._book.forgive(deaf_since, now=self._began)
         batch.run(self._book)
         shelf.seal()
         if self._sync != "full":
@@ -238,15 +237,8 @@ class Committer:
         self._thread.run(step, self._synced)
 
     def _beat(self) -> None:
-        self._look_back()
-        self._beats = self._loop.call_later(BEAT_S, self._beat)
-
-    def _look_back(self) -> None:
-        # Whoever owns the file is the only one to renew through: while it stood still no lease could be.
-        now = self._clock.now()
-        if now - self._beat_at > BEAT_S + STALL_S and self._deaf_since is None:
-            self._deaf_since = self._beat_at
-        self._beat_at = now
+        self.standstill.look(self._clock.now())
+        self._beats = self._loop.call_later(self.standstill.beat_s, self._beat)
 
     def _sync_wal(self) -> None:
         if self._wal_file < 0:
@@ -261,9 +253,6 @@ class Committer:
             return
         shelf = self._book.shelf
         self._full_until = 0.0
-        if self._deaf_since is not None:  # what was missed while this flush was on its way is still owed
-            owed = self._deaf_since != self._forgiving
-            self._deaf_since = max(self._deaf_since, self._began) if owed else None
         changes, rung, cancels = shelf.changes, shelf.rung, shelf.cancels
         shelf.changes, shelf.rung, shelf.cancels = [], set(), set()
         shelf.committed()
@@ -300,8 +289,7 @@ class Committer:
     def _scrubbed(self, error: BaseException | None) -> None:
         scrubs, self._scrubs = self._scrubs, []
         self._book.shelf.spans.forget()
-        if self._deaf_since is None:  # no lease could be renewed while it went on
-            self._deaf_since = self._began
+        self.standstill.deaf(self._began)  # no lease could be renewed while it went on
         if error is not None and not isinstance(error, apsw.FullError):
             self._scrubs = scrubs
             self._break(error, None)
@@ -346,8 +334,8 @@ class Committer:
         alone = not batch.refuse(full)
         self.pending.early[:0] = batch.patient_ops()
         self._full_until = self._clock.now() + FULL_RETRY_S
-        if self._deaf_since is None:
-            self._deaf_since = self._began
+        self.standstill.put_back()
+        self.standstill.deaf(self._began)
         self._batch = None
         self._retry_later()
         self._settled()

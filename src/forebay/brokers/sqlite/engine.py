@@ -10,7 +10,7 @@ import apsw
 from forebay.brokers.sqlite import schema
 from forebay.brokers.sqlite.committer import Committer, Sync
 from forebay.brokers.sqlite.crons import SqliteCrons
-from forebay.brokers.sqlite.leaving import Leaving
+from forebay.brokers.sqlite.leaving import Leaving, check_not_left, served_again
 from forebay.brokers.sqlite.lock import OwnerLock, prepare_directory
 from forebay.brokers.sqlite.outbox import SqliteOutbox
 from forebay.brokers.sqlite.place import Place
@@ -79,15 +79,18 @@ class SqliteBroker:
         on_broken: Callable[[ForebayError], None] | None = None,
         on_gone: Callable[[ForebayError], None] | None = None,
         vfs: str | None = None,
+        leaving: bool = False,
     ) -> "SqliteBroker":
         """Open the store of a directory, made when it is not there, and recover what it holds.
 
         `on_gone` hears, again and again, that the file is no longer where it was: nothing new is accepted.
+        `leaving`: only to move it elsewhere.
 
         Raises ConfigError (the directory), StoreLockedError (another owner), StoreVersionError (a newer
         schema), StoreFullError or StoreBrokenError, each with one line.
         """
         prepare_directory(directory)
+        check_not_left(directory)
         lock = OwnerLock(directory)
         path = directory / schema.FILE_NAME
         try:
@@ -101,6 +104,8 @@ class SqliteBroker:
                     cache_bytes_max=cache_bytes_max,
                     now=clock.now(),
                 )
+                if not leaving:
+                    served_again(book)
             except apsw.Error as error:
                 connection.close()
                 raise schema.as_store_error(error, path) from None
@@ -135,6 +140,7 @@ class SqliteBroker:
     ) -> Awaitable[list[Lease]]:
         """Grant up to `limit` ready jobs, most urgent first. Answers with the next flush, maybe empty; at
         once when nothing waits and nothing is on its way."""
+        self._committer.standstill.lease_s = lease_s
         if self._committer.quiet and not self._book.has_queued(task):
             return self._committer.done([])
         return self._committer.later(
@@ -143,6 +149,7 @@ class SqliteBroker:
 
     async def extend(self, claims: Sequence[Claim], *, lease_s: float, now: float) -> list[Hold]:
         """Renew leases and store progress; answer in order."""
+        self._committer.standstill.lease_s = lease_s
         holds: list[Hold] = await self._committer.early(
             lambda: self._book.extend(claims, lease_s=lease_s, now=now)
         )

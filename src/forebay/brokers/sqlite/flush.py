@@ -9,6 +9,7 @@ from forebay.brokers.sqlite.shelf import CACHED_JOB_BYTES
 from forebay.brokers.sqlite.store import SqlBook
 from forebay.brokers.sqlite.task_queue import TaskQueue
 from forebay.core.job import Depth, Job, Receipt
+from forebay.core.many import TASK_OF, TENANT_OF, size_of
 from forebay.core.tenant import Held
 from forebay.errors import ForebayError
 from forebay.ports.broker import Load
@@ -34,9 +35,8 @@ def weigh(jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
     if len(jobs) == 1:
         (only,) = jobs
         return {only.task: (1, len(only.payload) + len(only.metadata))}
-    if len({job.task for job in jobs}) == 1:
-        size = sum([len(job.payload) + len(job.metadata) for job in jobs])
-        return {jobs[0].task: (len(jobs), size)}
+    if len(set(map(TASK_OF, jobs))) == 1:
+        return {jobs[0].task: (len(jobs), size_of(jobs))}
     weights: dict[str, tuple[int, int]] = {}
     for job in jobs:
         count, size = weights.get(job.task, (0, 0))
@@ -46,7 +46,7 @@ def weigh(jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
 
 def weigh_tenants(jobs: Sequence[Job]) -> dict[str, Held]:
     """Return jobs and bytes of each tenant among `jobs`; nothing when none of them has a name."""
-    if {job.tenant for job in jobs} == _NAMELESS:
+    if set(map(TENANT_OF, jobs)) == _NAMELESS:
         return _NO_TENANTS
     weights: dict[str, Held] = {}
     for job in jobs:

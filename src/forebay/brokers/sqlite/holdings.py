@@ -1,12 +1,14 @@
 """Holdings: how many open jobs and bytes each tenant has, in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from forebay.brokers.sqlite.journal import Journal
 from forebay.core.job import Job
+from forebay.core.many import TENANT_OF
 from forebay.core.tenant import Held
 
 NOTHING = Held()
+_NAMELESS = frozenset({""})
 
 
 class Holdings:
@@ -17,8 +19,10 @@ class Holdings:
         self.by_tenant: dict[str, Held] = {}
         self._journal = journal
 
-    def add(self, jobs: Iterable[Job], sign: int = 1) -> None:
+    def add(self, jobs: Collection[Job], sign: int = 1) -> None:
         """Count jobs that were opened, or (sign -1) that have ended."""
+        if _NAMELESS.issuperset(map(TENANT_OF, jobs)):
+            return
         tally: dict[str, list[int]] = {}
         for job in jobs:
             tenant = job.tenant

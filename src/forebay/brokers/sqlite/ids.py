@@ -6,11 +6,10 @@ The sequence finds the row without an index over ids. The tag is keyed with a se
 id nobody was given is not found. Ids sort by time, then by sequence, and so does the table.
 """
 
-from hashlib import blake2b
+from forebay.core.numbered_ids import suffixes_of
 
 SEQ_MAX = (1 << 40) - 1
 MS_MAX = (1 << 48) - 1
-_DIGITS = "0123456789abcdef"
 _GIVEN_MAX = 10_000  # ids remembered between giving one out and reading it back
 
 
@@ -87,13 +86,7 @@ class IdMint:
             self._prefix = _prefix(ms)
 
     def _turn(self, block: int) -> None:
-        # One hash serves 16 neighbours: ids come, and are read, mostly in order.
-        tags = blake2b(block.to_bytes(8, "big"), key=self._secret, digest_size=64).hexdigest()
-        digits = "%09x" % block
-        head = f"{digits[:3]}-8{digits[3:6]}-{digits[6:]}"
-        self._suffixes = tuple(
-            [head + digit + tags[at : at + 8] for digit, at in zip(_DIGITS, range(0, 128, 8), strict=True)]
-        )
+        self._suffixes = suffixes_of(self._secret, block)
         self._block = block
 
 

@@ -17,6 +17,7 @@ from forebay.brokers.sqlite.tombstones import Tombstones
 from forebay.core.blobs import BLOB_MARK, SIGN, named
 from forebay.core.job import Job, JobRecord, Lease, Settled
 from forebay.core.lifecycle import State
+from forebay.core.many import size_of
 from forebay.core.retention import Keeping, Retention
 from forebay.ports.broker import Change
 
@@ -52,8 +53,7 @@ class JobCache:
         """Return those of these jobs that are here, and forget them."""
         pop = self._jobs.pop
         taken = {seq: job for seq in seqs if (job := pop(seq, None)) is not None}
-        size = sum([len(job.payload) + len(job.metadata) for job in taken.values()])
-        self.bytes -= size + CACHED_JOB_BYTES * len(taken)
+        self.bytes -= size_of(taken.values()) + CACHED_JOB_BYTES * len(taken)
         return taken
 
     def pop(self, seq: int) -> Job | None:

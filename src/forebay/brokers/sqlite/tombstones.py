@@ -6,15 +6,18 @@ is emptied and filled. So the oldest go first, in the order of removal, for neit
 """
 
 from collections.abc import Iterable
-from hashlib import blake2b
-from typing import Final
+from typing import Final, cast
 
 import apsw
 
 from forebay.brokers.sqlite.journal import Journal
+from forebay.core.numbered_ids import owner_tag
 
 KEPT_MAX: Final = 1_000_000  # about 14 MB
-TAG_BYTES: Final = 6
+_AFTER: Final = (
+    "SELECT seq, tag FROM (SELECT * FROM tombstones_0 UNION ALL SELECT * FROM tombstones_1)"
+    " WHERE seq > ? ORDER BY seq LIMIT ?"
+)
 _CURRENT: Final = "tombstones"  # in meta: which table takes new ones
 
 
@@ -35,7 +38,7 @@ class Tombstones:
 
     def add(self, gone: Iterable[tuple[int, str, str]]) -> None:
         """Remember removed jobs: row, id, tenant. Those of no tenant need none: who sees them sees all."""
-        rows = [(seq, self._tag(job_id, tenant)) for seq, job_id, tenant in gone if tenant]
+        rows = [(seq, owner_tag(self._secret, job_id, tenant)) for seq, job_id, tenant in gone if tenant]
         if not rows:
             return
         self._journal.undo_by(self._set, self._current, self._count)
@@ -53,13 +56,11 @@ class Tombstones:
             "SELECT 1 FROM tombstones_0 WHERE seq = ?1 AND tag = ?2"
             " UNION ALL SELECT 1 FROM tombstones_1 WHERE seq = ?1 AND tag = ?2"
         )
-        return self._connection.execute(sql, (seq, self._tag(job_id, tenant))).get is not None
+        return self._connection.execute(sql, (seq, owner_tag(self._secret, job_id, tenant))).get is not None
+
+    def after(self, seq: int, limit: int) -> list[tuple[int, int]]:
+        """Return rows and tags of removed jobs behind a row, in order."""
+        return cast("list[tuple[int, int]]", self._connection.execute(_AFTER, (seq, limit)).fetchall())
 
     def _set(self, current: int, count: int) -> None:
         self._current, self._count = current, count
-
-    def _tag(self, job_id: str, tenant: str) -> int:
-        text = f"{job_id} {tenant}".encode()
-        return int.from_bytes(blake2b(text, key=self._secret, digest_size=TAG_BYTES).digest(), "big") - (
-            1 << 47
-        )

@@ -9,13 +9,14 @@ LOAD_GAIN = 0.5  # the last loads decide
 class Crew:
     """What is known of a lane's replicas. `hand` None: only how many there are."""
 
-    __slots__ = ("_hand", "_load_s", "_share", "_starting", "changes", "count")
+    __slots__ = ("_far", "_hand", "_load_s", "_share", "_starting", "changes", "count")
 
     def __init__(self, hand: Hand | None = None) -> None:
         self._hand = hand
         self._starting: dict[int, float] = {}  # replica -> when it began to load, maybe in the future
         self._load_s: float | None = None
         self.count = 0  # ready now
+        self._far: dict[str, int] = {}  # task -> replicas that are ready on other nodes
         self._share = 1.0  # of the replicas' time that requests leave to jobs
         self.changes = 0  # grows when replicas come or go
 
@@ -23,6 +24,31 @@ class Crew:
     def known(self) -> bool:
         """Whether it can be seen what each replica does."""
         return self._hand is not None
+
+    @property
+    def load_s(self) -> float:
+        """How long a child took to load of late, 0 while none was seen to."""
+        return self._load_s or 0.0
+
+    def heard(self, task: str, ready: int) -> None:
+        """So many replicas of other nodes serve a task now."""
+        if ready != self._far.get(task, 0):
+            self._far[task] = ready
+            self.changes += 1
+
+    def serving(self, task: str) -> int:
+        """Return how many replicas serve a task now, here and elsewhere."""
+        return self.count + self._far.get(task, 0)
+
+    def unseen(self, task: str) -> int:
+        """Return how many of them are known by their number alone."""
+        return self._far.get(task, 0) if self.known else self.serving(task)
+
+    def in_hand(self, task: str) -> int:
+        """Return how many jobs of a task are with the replicas that can be seen, or on their way to them."""
+        if self._hand is None:
+            return 0
+        return sum(item.lease.job.task == task for item in self._hand.items.values())
 
     def starting(self, replica: int, *, at: float) -> None:
         """A child begins to load at `at`, which may lie ahead (a pause before a restart)."""

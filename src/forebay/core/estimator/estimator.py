@@ -65,8 +65,8 @@ class Estimator:
 
     @property
     def replicas(self) -> int:
-        """Replicas that are ready now."""
-        return self.crew.count
+        """Replicas that are ready now, on all nodes."""
+        return self.crew.serving(self.task)
 
     # -- what happens --------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Estimator:
     ) -> Eta | None:
         """Return the estimate for the waiting job at `position` (1 is next), None when nothing was measured.
 
-        `running` counts only where the replicas cannot be seen. `live`: it has waited already; such jobs
+        `running` counts for the replicas that cannot be seen. `live`: it has waited already; such jobs
         err in another way than fresh ones and have a calibration of their own.
         """
         service, crew = self.service, self.crew
@@ -155,7 +155,8 @@ class Estimator:
         if eta is None:
             if len(self._memo) >= MEMO_MAX:
                 self._memo.clear()
-            offsets = self._offsets if crew.known else self._guessed(facts, running)
+            seen = crew.known and not crew.unseen(self.task)
+            offsets = (self._offsets or [0.0]) if seen else self._guessed(facts, running)
             group = self._urgency(priority) + LIVE * live
             eta = self._memo[key] = self._compute(facts, offsets, position, priority, size_b, group)
         return eta
@@ -180,10 +181,8 @@ class Estimator:
 
     def capacity_per_s(self) -> float | None:
         """Return jobs per second the ready replicas can do at the measured service, None if unmeasured."""
-        facts = self.service.facts()
-        if facts is None or self.crew.count <= 0:
-            return None
-        return self.crew.count * self._slots / max(facts.item_s, 1e-6)
+        facts, replicas = self.service.facts(), self.replicas
+        return replicas * self._slots / max(facts.item_s, 1e-6) if facts and replicas > 0 else None
 
     def drain_per_s(self, *, now: float) -> float | None:
         """Return jobs leaving per second: over the last 30 s, else what the replicas could do.
@@ -276,10 +275,11 @@ class Estimator:
         coverage.add(by_p50=by_p50, by_p90=by_p90)
 
     def _guessed(self, facts: Facts, running: int) -> list[float]:
-        """Return when replicas get free where only their number is known: half of each run is to come."""
-        slots = max(1, min(OFFSETS_MAX, self.crew.count * self._slots))
-        busy = min(slots, -(-running // self.batch_max))
-        return [0.0] * (slots - busy) + [0.5 * facts.full_s] * busy
+        """Return when replicas get free; of those known by number alone half of each run is to come."""
+        near, crew = self._offsets, self.crew
+        slots = max(not near, min(OFFSETS_MAX - len(near), crew.unseen(self.task) * self._slots))
+        busy = min(slots, -(-max(0, running - crew.in_hand(self.task)) // self.batch_max))
+        return sorted([*near, *[0.0] * (slots - busy), *[0.5 * facts.full_s] * busy])
 
     def _look(self, now: float) -> None:
         """Look at what each replica does; as good as new for a hundredth of a run."""
@@ -303,7 +303,7 @@ class Estimator:
             else:
                 offsets.append(self._free_in(replica, facts, now))
         offsets += crew.loading(now)
-        self._offsets = sorted(offsets) or [0.0]
+        self._offsets = sorted(offsets)
         self._held, self._rivals = crew.waiting(self.task, now)
 
     def _free_in(self, replica: Replica, facts: Facts, now: float) -> float:

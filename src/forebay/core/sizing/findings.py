@@ -1,11 +1,13 @@
 """findings(): limits that contradict each other or what was measured: evidence, and the exact change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from forebay.core.sizing import words
 from forebay.core.sizing.little import wait_at
+
+T = TypeVar("T")
 
 NEAR = 0.8  # of the timeout: runs that come so near will pass it one day
 ROOM = 1.5  # times what was measured: what a limit above it should leave
@@ -54,8 +56,13 @@ class Limits:
 
 def findings(limits: Limits) -> list[Finding]:
     """Return every contradiction, in the order of the rules; empty when there is none."""
-    told = (rule(limits) for rule in RULES)
-    return [found._replace(task=limits.task) for found in told if found is not None]
+    return told_by(RULES, limits, limits.task)
+
+
+def told_by(rules: Iterable[Callable[[T], Finding | None]], has: T, task: str) -> list[Finding]:
+    """Return what each rule finds, in their order, under the name of the task."""
+    told = (rule(has) for rule in rules)
+    return [found._replace(task=task) for found in told if found is not None]
 
 
 def _lease_timeout(has: Limits) -> Finding | None:

@@ -67,7 +67,7 @@ def sized(load: Load) -> Sized:
         queue_max = None if queue is None else queue.bound
         return Sized(queue, None, None, None, None, None, None, queue_max, _without_service(load, queue))
     for_load = replicas_for_load(law, load.peak_per_s)
-    needed: int | None = for_load
+    needed: int | None = for_load + (for_load * law.rate_per_s <= load.peak_per_s)  # full is not enough
     if wait_max_s is not None:
         needed = replicas_for_wait(
             law,

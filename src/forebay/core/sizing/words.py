@@ -3,6 +3,7 @@
 import math
 
 _UNITS = ((1.0, "s"), (60.0, "m"), (3600.0, "h"), (86_400.0, "d"))
+NOTHING_S = 5e-7  # a time below is shown as none
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
@@ -10,6 +11,8 @@ def span(seconds: float) -> str:
     """Return a time with up to three digits: "2.1 ms", "250 ms", "1.5 s", "100 min", "2.1 h"; "for ever"."""
     if math.isinf(seconds):
         return "for ever"
+    if seconds < NOTHING_S:
+        return "0 ms"
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 300:

@@ -10,10 +10,13 @@ for i, step in ipairs(A.steps) do
   elseif h.asked and not step.forced then
     answers[i] = {'?', row(id)}
   else
-    call('HDEL', of(id), 'lu', 'prog', 'ca', 'out', 'err', 'we', 'atts')
+    local ends = is_final(step.st)
+    local gone = {'lu', 'prog', 'ca', 'out', 'err', 'we', 'atts'}
+    if ends then gone[8] = 'chk' end
+    call('HDEL', of(id), unpack(gone))
     link(id, h, 'o', step.output_blobs)
-    if is_final(step.st) then
-      finish(id, h, step.st, step.at, step.set)
+    if ends then
+      finish(id, h, step.st, step.at, step.set, true)
     else
       if step.chk then
         call('HSET', of(id), 'chk', step.chk)

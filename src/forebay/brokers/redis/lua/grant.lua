@@ -8,10 +8,10 @@ for _, id in ipairs(A.ids) do
     and not (h.wu and tonumber(h.wu) <= NOW) and not (h.chain and head(chain_of(h)) ~= id)
   if goes then
     local most = A.running_max[h.tenant]
-    goes = not most or tonumber(call('HGET', P .. 'rt', h.tenant) or '0') < most
+    goes = not most or runs('rt', h.tenant) < most
   end
   if goes and A.others_max and tonumber(h.prio) > INTERACTIVE then
-    goes = tonumber(call('HGET', P .. 'ro', A.task) or '0') < A.others_max
+    goes = runs('ro', A.task) < A.others_max
   end
   if goes then leases[#leases + 1] = grant(id, h) else missed = missed + 1 end
 end

@@ -15,7 +15,7 @@ local ROW = {'j', 'task', 'tenant', 'prio', 'ver', 'fp', 'bh', 'meta', 'st', 'at
 local SEEN = {'st', 'task', 'tenant', 'prio', 'size', 'ready', 'dl', 'wu', 'ex', 'chain', 'url', 'ep', 'iks',
   'fp', 'bh', 'cs', 'fa', 'fence', 'att', 'asked', 'lu', 'sa', 'lp', 'lo', 'lc', 'le', 'as'}
 local WAITS = {['0'] = true, ['1'] = true, ['3'] = true}
-local owed, touched = false, {}
+local owed, jobs_by, bytes_by, runs_by = false, {}, {}, {}
 
 local function num(x) return string.format('%.17g', x) end
 
@@ -40,25 +40,52 @@ local function gone_at(h)
   return tonumber(h.fa) + (h.st == '5' and kept[2] or kept[1])
 end
 
--- Counts of each task by priority, state and tenant; of what runs by tenant and, less urgent, by task.
+-- Counts of each task by priority, state and tenant; of what runs by tenant and, less urgent, by task. What a
+-- script changes is summed up and written once, at its end (settle_counts): `done` does it.
+local function more(sums, key, field, by)
+  local at = key .. '\0' .. field
+  local one = sums[at]
+  if one then one[3] = one[3] + by else sums[at] = {key, field, by} end
+end
+
 local function count(h, sign)
-  local nk, bk, f = P .. 'n:' .. h.task, P .. 'b:' .. h.task, h.prio .. '\0' .. h.st .. '\0' .. h.tenant
-  local jobs = call('HINCRBY', nk, f, sign)
-  local size = call('HINCRBY', bk, f, string.format('%d', sign * tonumber(h.size)))
-  if jobs == 0 then
-    call('HDEL', nk, f)
-    call('HDEL', bk, f)
-    if call('EXISTS', nk) == 0 then call('SREM', P .. 'tasks', h.task) end
-  elseif jobs == 1 and sign == 1 then
-    call('SADD', P .. 'tasks', h.task)
-  end
-  touched[h.task .. '\0' .. f] = {h.task, f, jobs, size}
+  local f = h.prio .. '\0' .. h.st .. '\0' .. h.tenant
+  more(jobs_by, h.task, f, sign)
+  more(bytes_by, h.task, f, sign * tonumber(h.size))
   if h.st == '2' then
-    if call('HINCRBY', P .. 'rt', h.tenant, sign) == 0 then call('HDEL', P .. 'rt', h.tenant) end
-    if tonumber(h.prio) > INTERACTIVE then
-      if call('HINCRBY', P .. 'ro', h.task, sign) == 0 then call('HDEL', P .. 'ro', h.task) end
+    more(runs_by, 'rt', h.tenant, sign)
+    if tonumber(h.prio) > INTERACTIVE then more(runs_by, 'ro', h.task, sign) end
+  end
+end
+
+-- How many run, of a tenant (rt) or, less urgent, of a task (ro): with what this script has changed.
+local function runs(key, field)
+  local one = runs_by[key .. '\0' .. field]
+  return tonumber(call('HGET', P .. key, field) or '0') + (one and one[3] or 0)
+end
+
+local function settle_counts()
+  local counts = {}
+  for at, one in pairs(jobs_by) do
+    local task, f, by, size_by = one[1], one[2], one[3], bytes_by[at][3]
+    if by ~= 0 or size_by ~= 0 then
+      local nk, bk = P .. 'n:' .. task, P .. 'b:' .. task
+      local jobs = call('HINCRBY', nk, f, by)
+      local size = call('HINCRBY', bk, f, string.format('%d', size_by))
+      if jobs == 0 then
+        call('HDEL', nk, f)
+        call('HDEL', bk, f)
+        if call('EXISTS', nk) == 0 then call('SREM', P .. 'tasks', task) end
+      elseif jobs == by then
+        call('SADD', P .. 'tasks', task)
+      end
+      counts[#counts + 1] = {task, f, jobs, size}
     end
   end
+  for _, one in pairs(runs_by) do
+    if one[3] ~= 0 and call('HINCRBY', P .. one[1], one[2], one[3]) == 0 then call('HDEL', P .. one[1], one[2]) end
+  end
+  return counts
 end
 
 -- A chain: open jobs of one task, tenant and ordering key. Its head is what runs, else the least id.
@@ -198,13 +225,13 @@ local function owe(id, h, at)
   owed = true
 end
 
--- Bring a job to its end.
-local function finish(id, h, to, at, set)
+-- Bring a job to its end; `bare` when what it had of its run is gone already.
+local function finish(id, h, to, at, set, bare)
   set[#set + 1] = 'fa'
   set[#set + 1] = num(at)
   shift(id, h, to, set)
   if h.chain then leave(id, h) end
-  call('HDEL', of(id), 'chk', 'prog', 'lu', 'ca')
+  if not bare then call('HDEL', of(id), 'chk', 'prog', 'lu', 'ca') end
   link(id, h, 'c', nil)
   owe(id, h, at)
 end
@@ -286,7 +313,5 @@ end
 
 -- The answer of a script that writes: the time, the counts it changed, when a delivery is due, what it found.
 local function done(answer)
-  local counts = {}
-  for _, one in pairs(touched) do counts[#counts + 1] = one end
-  return {num(NOW), counts, call('ZRANGE', P .. 'dn', 0, 0, 'WITHSCORES')[2] or false, owed and 1 or 0, answer}
+  return {num(NOW), settle_counts(), call('ZRANGE', P .. 'dn', 0, 0, 'WITHSCORES')[2] or false, owed and 1 or 0, answer}
 end

@@ -1,0 +1,2 @@
+call('HSET', P .. 'meta', 'left_at', num(NOW))
+return 1

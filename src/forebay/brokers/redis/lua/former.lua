@@ -1,0 +1,1 @@
+return call('HMGET', P .. 'origin', 'secret', 'upto')

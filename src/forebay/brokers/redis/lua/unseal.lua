@@ -1,0 +1,3 @@
+if call('HGET', P .. 'meta', 'left_at') then return 0 end
+call('HDEL', P .. 'meta', 'leaving')
+return 1
