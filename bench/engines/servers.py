@@ -31,11 +31,13 @@ class Postgres:
     def fresh(self) -> dict[str, str]:
         """Return the environment that leads to a new and empty store, for Forebay and for peers."""
         self._places += 1
-        return self.place(self._places)
+        return self._made(f"fresh{self._places}")
 
     def place(self, number: int) -> dict[str, str]:
         """Return the environment of a store of that number, beside others."""
-        name = f"place{number}"
+        return self._made(f"place{number}")
+
+    def _made(self, name: str) -> dict[str, str]:
         self.server.sql(f"CREATE DATABASE {name}")
         url = f"postgresql://postgres@127.0.0.1:{self.server.port}/{name}"
         return {"FOREBAY_BROKER": url, "PEER_POSTGRES": url}

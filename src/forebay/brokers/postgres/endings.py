@@ -8,7 +8,15 @@ from forebay.brokers.postgres.grants import Grants
 from forebay.brokers.postgres.intake import add_links
 from forebay.brokers.postgres.outbox import owe
 from forebay.brokers.postgres.rows import Row, columns, job_of, lease_of, parameters_of
-from forebay.brokers.postgres.schema import CANCELLED, QUEUED, RETRYING, RUNNING, SCHEDULED, WAITING_SQL
+from forebay.brokers.postgres.schema import (
+    CANCELLED,
+    QUEUED,
+    RETRYING,
+    RUNNING,
+    SCHEDULED,
+    STATE_SQL,
+    WAITING_SQL,
+)
 from forebay.brokers.postgres.store import Store, Tx
 from forebay.brokers.shared.news import News
 from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
@@ -41,7 +49,7 @@ _COMMIT: Final = (
     " worker = CASE WHEN u.worker = '' THEN j.worker ELSE u.worker END,"
     " finished_at = CASE WHEN u.final THEN u.at END,"
     " checkpoint = CASE WHEN u.final THEN NULL ELSE coalesce(u.checkpoint, j.checkpoint) END"
-    f" FROM {{}} WHERE j.id = u.id AND j.state = {RUNNING} AND j.fence = u.fence"
+    f" FROM {{}} WHERE j.id = u.id AND {STATE_SQL} = {RUNNING} AND j.fence = u.fence"
     " AND (u.forced OR NOT j.cancel_requested){}"
     " RETURNING u.ord::int4, j.task, j.tenant, j.priority, j.callback_url, j.ordering_key IS NOT NULL,"
     " j.started_at, j.marked"
@@ -50,7 +58,7 @@ _COMMITS: Final = {one: _COMMIT.format(source, "") for one, source in _STEPS.ite
 # Where nothing else is to be stored with it.
 _COMMIT_ALONE: Final = _COMMIT.format(_STEPS[True], " AND j.callback_url IS NULL AND NOT j.marked")
 _ASKED: Final = (
-    f"SELECT {columns('j')} FROM jobs j WHERE j.id = ANY(%s::uuid[]) AND j.state = {RUNNING}"
+    f"SELECT {columns('j')} FROM jobs j WHERE j.id = ANY(%s::uuid[]) AND {STATE_SQL} = {RUNNING}"
     " AND j.cancel_requested ORDER BY j.id FOR UPDATE"
 )
 _JOBS: Final = f"SELECT {columns('j', output=False)} FROM jobs j WHERE j.id = ANY(%s::uuid[])"

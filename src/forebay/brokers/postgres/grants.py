@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from forebay.brokers.postgres.intake import LOCK, lock_numbers
 from forebay.brokers.postgres.rows import columns, lease_of
-from forebay.brokers.postgres.schema import QUEUED, RUNNING
+from forebay.brokers.postgres.schema import QUEUED, RUNNING, STATE_SQL
 from forebay.brokers.postgres.store import Row, Tx
 from forebay.brokers.shared.granted import Granted
 from forebay.core.fairness import FairShare, Share, Shares
@@ -49,7 +49,7 @@ _SET: Final = (
     " lease_until = %s, progress = NULL"
 )
 _GRANT: Final = (
-    f"UPDATE jobs j {_SET} WHERE j.id = ANY(%s::uuid[]) AND j.state = {QUEUED}"
+    f"UPDATE jobs j {_SET} WHERE j.id = ANY(%s::uuid[]) AND {STATE_SQL} = {QUEUED}"
     f" RETURNING {columns('j', output=False)}"
 )
 # The one line of nearly every task: chosen, locked and granted in one statement.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from forebay.brokers.postgres.schema import QUEUED
+from forebay.brokers.postgres.schema import QUEUED, STATE_SQL
 from forebay.brokers.postgres.store import Store
 from forebay.brokers.postgres.wire import Wire
 from forebay.brokers.shared.bells import Bells
@@ -20,7 +20,7 @@ _QUEUED: Final = (
     f"SELECT id FROM jobs WHERE task = %s AND state = {QUEUED}"
     " ORDER BY priority, tenant, ready_at, id LIMIT %s"
 )
-_STILL: Final = f"SELECT id FROM jobs WHERE id = ANY(%s) AND state = {QUEUED}"
+_STILL: Final = f"SELECT j.id FROM jobs j WHERE j.id = ANY(%s) AND {STATE_SQL} = {QUEUED}"
 _TRIES_MAX: Final = 5  # of a secret that another process is just about to make
 
 

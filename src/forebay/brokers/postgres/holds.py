@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.brokers.postgres.intake import add_links
-from forebay.brokers.postgres.schema import RUNNING
+from forebay.brokers.postgres.schema import RUNNING, STATE_SQL
 from forebay.brokers.postgres.store import Tx
 from forebay.brokers.shared.states import UUID
 from forebay.core.blobs import named
@@ -15,7 +15,7 @@ _RENEW: Final = (
     " checkpoint = coalesce(u.checkpoint, j.checkpoint), marked = j.marked OR u.marked"
     " FROM unnest(%s::uuid[], %s::int8[], %s::bytea[], %s::bytea[], %s::bool[])"
     " WITH ORDINALITY AS u(id, fence, progress, checkpoint, marked, ord)"
-    f" WHERE j.id = u.id AND j.state = {RUNNING} AND j.fence = u.fence AND j.lease_until > %s"
+    f" WHERE j.id = u.id AND {STATE_SQL} = {RUNNING} AND j.fence = u.fence AND j.lease_until > %s"
     " RETURNING u.ord::int4, j.cancel_requested, j.marked"
 )
 _UNLINK: Final = "DELETE FROM links WHERE job_id = ANY(%s::uuid[]) AND place = 'c'"

@@ -6,7 +6,7 @@ from typing import Final, cast
 from forebay.brokers.postgres.grants import HEAD_SQL, Grants
 from forebay.brokers.postgres.intake import known_keys
 from forebay.brokers.postgres.rows import Row, columns, record_of
-from forebay.brokers.postgres.schema import DEAD, QUEUED, RETRYING, RUNNING, SCHEDULED, WAITING_SQL
+from forebay.brokers.postgres.schema import DEAD, QUEUED, RETRYING, RUNNING, SCHEDULED, STATE_SQL, WAITING_SQL
 from forebay.brokers.postgres.store import Store
 from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
 from forebay.core.fairness import ahead_among
@@ -46,7 +46,7 @@ _OLDEST: Final = (
 )
 _BEHIND: Final = (
     "SELECT j.priority, count(*) FROM jobs j WHERE j.task = %s AND j.ordering_key IS NOT NULL"
-    f" AND j.finished_at IS NULL AND j.state = {QUEUED} AND NOT {HEAD_SQL} GROUP BY 1"
+    f" AND j.finished_at IS NULL AND {STATE_SQL} = {QUEUED} AND NOT {HEAD_SQL} GROUP BY 1"
 )
 _TASKS: Final = (
     "SELECT task FROM tallies GROUP BY task HAVING sum(jobs) > 0"
@@ -70,7 +70,8 @@ _CHAIN_RANK: Final = (
 _WAITS_FOR: Final = (
     f"SELECT o.id::text FROM jobs j JOIN jobs o ON o.task = j.task AND o.tenant = j.tenant"
     " AND o.ordering_key = j.ordering_key AND o.ordering_key IS NOT NULL AND o.finished_at IS NULL"
-    f" WHERE j.id = %s::uuid AND j.state IN {WAITING_SQL} ORDER BY (o.state = {RUNNING}) DESC, o.id LIMIT 1"
+    f" WHERE j.id = %s::uuid AND {STATE_SQL} IN {WAITING_SQL}"
+    f" ORDER BY (o.state = {RUNNING}) DESC, o.id LIMIT 1"
 )
 _PURGED: Final = "SELECT tenant FROM purged WHERE id = %s::uuid"
 _FORMERS: Final = "SELECT secret, upto FROM origins WHERE secret IS NOT NULL"

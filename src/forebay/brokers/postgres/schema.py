@@ -5,6 +5,9 @@ from typing import Final
 # Numbers in the tables: never change one, add at the end.
 SCHEDULED, QUEUED, RUNNING, RETRYING, SUCCEEDED, DEAD, CANCELLED, EXPIRED = range(8)
 WAITING_SQL: Final = f"({SCHEDULED}, {QUEUED}, {RETRYING})"
+# The state of jobs that a statement finds by their ids or keys, in a shape that no partial index answers:
+# else it goes along all that run or are queued, where the statistics are of a moment when hardly any were.
+STATE_SQL: Final = "(j.state + 0)"
 OPEN_SQL: Final = f"({SCHEDULED}, {QUEUED}, {RUNNING}, {RETRYING})"
 
 # Counts are kept as differences: each statement that changes jobs adds a few rows, and the sum is the count.
