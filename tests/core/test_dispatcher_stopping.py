@@ -5,8 +5,8 @@ import pytest
 from forebay.core.actions import KillReason
 from forebay.core.dispatcher import CANCEL_GRACE_S
 from forebay.core.job import Hold
+from forebay.core.lateness import LATE_S
 from forebay.core.lifecycle import State
-from forebay.core.planning import LATE_S
 from forebay.core.renewing import CHECKPOINT_S, PROGRESS_S
 from forebay.core.settle import SettlePolicy
 from forebay.core.stopping import GIVE_BACK_S

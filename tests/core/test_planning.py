@@ -1,11 +1,11 @@
-"""The plan of one moment: how much to lease, who gets it, who is late."""
+"""The plan of one moment: how much to lease, who gets it."""
 
 import pytest
 
 from forebay.core import planning
 from forebay.core.ahead import AHEAD_S
 from forebay.core.hand import Hand
-from forebay.core.planning import FORESEEN_S, LATE_S, LEASE_MAX, OVERRUN, RUNS_MAX
+from forebay.core.planning import FORESEEN_S, LEASE_MAX, RUNS_MAX
 from forebay.core.replicas import Replica
 from tests.sim.rig import Rig, a_spec
 
@@ -78,35 +78,6 @@ def test_nothing_is_added_to_a_run_that_began_a_while_ago():
     assert room(rig.d.hand, now=rig.now) == 5  # about to be free: the next piece, in hand
     rig.ring()
     assert rig.lease(count=5) == []
-
-
-@pytest.mark.parametrize(
-    ("each_s", "expected_s"), [(None, LATE_S), (0.01, LATE_S), (1.0, OVERRUN * 1.0), (0.2, OVERRUN * 0.2)]
-)
-def test_a_head_is_late_when_it_takes_much_longer_than_expected(each_s, expected_s):
-    rig = Rig()
-    if each_s:
-        rig.learn(each_s)
-    rig.lease()
-    replica = rig.d.hand.replicas[1]
-    assert planning.late_at(rig.d.hand, replica) == pytest.approx(rig.now + expected_s)
-    rig.poll(after=expected_s)
-    assert replica.late and planning.late_at(rig.d.hand, replica) is None
-    assert rig.backs == []  # nothing waits behind it
-
-
-def test_an_async_replica_is_never_late():
-    rig = Rig(a_spec(concurrency=4))
-    rig.lease(count=2)
-    assert planning.late_at(rig.d.hand, rig.d.hand.replicas[1]) is None
-
-
-def test_a_late_replica_is_on_time_again_when_it_answers():
-    rig = Rig()
-    rig.lease()
-    rig.poll(after=1.0)
-    rig.done(1)
-    assert not rig.d.hand.replicas[1].late
 
 
 @pytest.mark.parametrize(("each_s", "foreseen"), [(FORESEEN_S * 0.9, True), (FORESEEN_S * 1.1, False)])

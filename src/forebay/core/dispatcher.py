@@ -15,8 +15,9 @@ from forebay.core.blame import by_death, by_outcome, left_by, with_replica, witn
 from forebay.core.guard import Guard
 from forebay.core.hand import Hand, TaskHand, keep_checkpoint
 from forebay.core.job import Hold, JobError, Lease
+from forebay.core.lateness import note_late, surplus
 from forebay.core.lifecycle import State
-from forebay.core.planning import note_late, room
+from forebay.core.planning import room
 from forebay.core.renewing import Renewals
 from forebay.core.replicas import UNKNOWN, Item, Replica, Run, Traces
 from forebay.core.requests import RequestPolicy
@@ -282,6 +283,8 @@ class Dispatcher:
         serving.start(hand, now=now)
         if all(one.late for one in hand.replicas.values() if one.open):
             stopping.release_waiting(hand, now)  # nobody here will run it soon: another node may
+        else:
+            stopping.release(hand, surplus(hand), now)
         if not self.draining:
             self._ask(now)
         renew = self._renewals.due(hand, now)

@@ -42,6 +42,13 @@ class LiveFit(ServiceFit):
             self._rescale(self._drift)
             self._drift.clear()
 
+    def correct(self, items: int, took_s: float) -> None:
+        """Take in so many items of a longer run, far off what was expected: together they are sure of it, and
+        nobody waits for two runs more of the kind."""
+        if self.run_s(items):
+            self._take_odd()
+            self._rescale([(items, took_s, True)])
+
     def _note_odd(self, run: "Run") -> None:
         if self._odd and self._odd[-1][2] != run[2]:
             self._take_odd()

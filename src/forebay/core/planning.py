@@ -3,13 +3,12 @@
 Leasing ahead follows the measured service time: a replica may have as much expected work beyond what it
 runs as a lease takes (core.ahead); a run of up to `FORESEEN_S` lets the next piece be leased when it is about
 to end, a longer one when it has ended. So short work keeps the replicas busy, and long jobs are never held
-back from an idle replica elsewhere. Where the estimate was wrong, a replica is late: what waits behind it is
-asked back and nothing is planned on it.
+back from an idle replica elsewhere. Where the estimate was wrong, what waits is asked back (core.lateness).
 """
 
 from collections.abc import Iterable
 
-from forebay.core.actions import GiveBack, RunBatch
+from forebay.core.actions import RunBatch
 from forebay.core.ahead import AHEAD_S
 from forebay.core.batching import Trigger, closes_at, tightest, trigger
 from forebay.core.hand import Hand, TaskHand
@@ -22,8 +21,6 @@ FRAME_MAX = 256  # single items in one run
 LEASE_MAX = 1024  # jobs asked for at once
 RUNS_MAX = 3  # runs one replica may have, the running one included
 FORESEEN_S = 0.25  # the end of a longer run is not foreseen: one round trip to the store is nothing to it
-LATE_S = 0.25  # a head that runs this long ...
-OVERRUN = 2.0  # ... and this many times its estimate is late
 
 
 def room(hand: Hand, task: TaskHand, now: float) -> int:
@@ -73,26 +70,6 @@ def start_runs(hand: Hand, *, now: float, limit: int | None = None) -> list[tupl
             if limit is not None and len(sent) >= limit:
                 return sent
     return sent
-
-
-def late_at(hand: Hand, replica: Replica) -> float | None:
-    """Return when the replica's head will be late, None when it has none or is late already."""
-    head = replica.head()
-    if head is None or replica.late or replica.kill is not None:
-        return None
-    fit = hand.tasks[head.task].fit_at(head.level)
-    expected_s = fit.run_s(1 if head.singles else head.size) or 0.0
-    return replica.since + max(LATE_S, OVERRUN * expected_s)
-
-
-def note_late(hand: Hand, now: float) -> None:
-    """Mark the replicas whose head is late, and ask back what waits behind it."""
-    for replica in hand.replicas.values():
-        at = late_at(hand, replica)
-        if at is not None and now >= at:
-            replica.late = True
-            if replica.has_unstarted():
-                hand.actions.append(GiveBack(replica.id))
 
 
 def next_start_at(hand: Hand, now: float) -> float | None:

@@ -58,8 +58,8 @@ class Run:
     """What was sent to a replica in one piece."""
 
     __slots__ = (
-        "alone", "busy_s", "id", "items", "level", "likely_s", "parallel", "replica", "sent", "sent_at",
-        "singles", "size", "size_b", "started_at", "task",
+        "alone", "busy_s", "id", "items", "level", "likely_s", "overran", "parallel", "replica", "sent",
+        "sent_at", "singles", "size", "size_b", "started_at", "task",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +80,7 @@ class Run:
         self.likely_s: float | None = None  # so long, where none of its size was seen: else as measured
         self.sent_at = 0.0
         self.started_at: float | None = None
+        self.overran = False  # all of it took much longer than expected, and what was left was asked back
 
 
 class Shut(NamedTuple):

@@ -169,8 +169,13 @@ def watch(hand: Hand, now: float) -> None:
 
 
 def release_waiting(hand: Hand, now: float) -> None:
-    """Hand back the jobs that are with no replica. Requests stay: nobody else could answer them."""
-    for item in [one for one in hand.waiting() if not one.lease.request]:
+    """Hand back the jobs that are with no replica."""
+    release(hand, list(hand.waiting()), now)
+
+
+def release(hand: Hand, items: Sequence[Item], now: float) -> None:
+    """Hand back these, which are with no replica. Requests stay: nobody else could answer them."""
+    for item in [one for one in items if not one.lease.request]:
         policy = hand.tasks[item.lease.job.task].spec.settle
         hand.drop_waiting(item)
         hand.decide(item, settle.release(item.lease, policy=policy, now=now))

@@ -3,7 +3,8 @@
 from forebay.core import breaking, levels, serving, stopping
 from forebay.core.hand import Hand
 from forebay.core.keeping import look_again_at
-from forebay.core.planning import late_at, next_start_at
+from forebay.core.lateness import late_at, overrun_at
+from forebay.core.planning import next_start_at
 
 
 def next_wake(hand: Hand, renew_at: float | None, *, dry_s: float | None, now: float) -> float | None:
@@ -13,7 +14,7 @@ def next_wake(hand: Hand, renew_at: float | None, *, dry_s: float | None, now: f
     times: list[float | None] = [next_start_at(hand, now), renew_at]
     times += [serving.closes(hand, now), hand.basin.due_at()]
     for replica in hand.replicas.values():
-        times += (stopping.timeout_at(hand, replica), late_at(hand, replica))
+        times += (stopping.timeout_at(hand, replica), late_at(hand, replica), overrun_at(hand, replica))
     times += [item.cancel_by for item in hand.cancelling.values()]
     times += breaking.wake_at(hand)
     times += levels.wake_at(hand, now)
