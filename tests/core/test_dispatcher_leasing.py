@@ -4,8 +4,9 @@ import pytest
 
 from forebay.core.ahead import AHEAD_S
 from forebay.core.dispatcher import POLL_S
+from forebay.core.hand import FRAME_MAX
 from forebay.core.lateness import LATE_S
-from forebay.core.planning import FORESEEN_S, FRAME_MAX, LEASE_MAX
+from forebay.core.planning import FORESEEN_S, LEASE_MAX
 from tests.core.dispatching import tags_of
 from tests.sim.rig import Rig, a_spec
 

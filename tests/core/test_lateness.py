@@ -3,6 +3,7 @@
 import pytest
 
 from forebay.core.lateness import LATE_S, OVERRUN, late_at, overrun_at
+from forebay.core.planning import piece_of
 from tests.sim.rig import Rig, a_spec
 
 
@@ -95,3 +96,26 @@ def test_what_is_held_for_batches_or_for_calls_beside_each_other_is_no_surplus()
         rig.learn(10.0)
         rig.give(rig.jobs(8))
         assert rig.events() == []
+
+
+def test_after_a_frame_that_was_late_the_next_ones_are_as_short_as_it_got_and_grow_again():
+    rig, tags = framed()
+    rig.done(*tags[:4])
+    rig.poll(after=LATE_S)
+    assert rig.backs == [1]
+    task = rig.d.hand.tasks["t"]
+    assert piece_of(task) == 4
+    rig.returned(*tags[5:])
+    rig.done(tags[4], after=0.05)
+    sizes = []
+    for _ in range(40):
+        if "t" in rig.asked:
+            rig.lease(count=rig.asked["t"])
+        run = rig.d.hand.replicas[1].runs[0]
+        sizes.append(run.size)
+        rig.done(*run.items, after=0.0001 * run.size)
+    assert sizes[0] <= 4
+    assert all(later <= 2 * max(4, *sizes[:number]) for number, later in enumerate(sizes) if number > 1), (
+        sizes
+    )
+    assert max(sizes) > 20

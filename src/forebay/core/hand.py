@@ -18,14 +18,15 @@ from forebay.core.task import TaskSpec
 from forebay.core.variants import Ladder, Moved
 
 MOVED_MAX = 64
+FRAME_MAX = 256  # single items in one run
 
 
 class TaskHand:
     """One task of the set: what waits in hand for a replica, and what we know of its service."""
 
     __slots__ = (
-        "ahead", "asked", "asked_at", "codel", "dry_at", "filled", "fit", "fits", "gathers_since", "guard",
-        "held", "knocks", "ladder", "last_run_at", "runs_out", "spec", "wait_pays",
+        "ahead", "asked", "asked_at", "codel", "dry_at", "filled", "fit", "fits", "frame_max",
+        "gathers_since", "guard", "held", "knocks", "ladder", "last_run_at", "runs_out", "spec", "wait_pays",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, guard: Guard | None = None, ahead: Ahead | None = None) -> None:
@@ -37,6 +38,7 @@ class TaskHand:
         self.ladder = None if spec.ladder is None else Ladder(spec.ladder)
         self.fits = [LiveFit() for _ in range(1 if spec.ladder is None else len(spec.ladder.rungs) + 1)]
         self.fit = self.fits[0]  # the law of ordinary work, at the level where it runs now
+        self.frame_max = FRAME_MAX  # of single items, that are sent and leased as one piece
         self.filled = 0.0  # the share of its queue that waits there, as far as we were told
         self.asked = 0  # the limit of the lease request that is out, 0 when none is
         self.asked_at = 0.0  # when it went out
@@ -69,6 +71,8 @@ class TaskHand:
     def ran(self, run: Run, took_s: float) -> None:
         """Take in a run that ended."""
         self.fits[run.level].observe(run.size, took_s)
+        if run.singles and not run.overran:
+            self.frame_max = min(FRAME_MAX, max(self.frame_max, 2 * run.size))
         if self.ladder is not None:
             self.ladder.ran(run.sent_at)
             self.refit()

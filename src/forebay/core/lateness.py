@@ -42,8 +42,10 @@ def note_late(hand: Hand, now: float) -> None:
         if late is not None and now >= late:
             replica.late = True
             if replica.has_unstarted():
+                _shorten(hand, replica)
                 hand.actions.append(GiveBack(replica.id))
         elif over is not None and now >= over:
+            _shorten(hand, replica)
             _learn(hand, replica, now)
             hand.actions.append(GiveBack(replica.id))
 
@@ -63,10 +65,20 @@ def _beyond(task: TaskHand, replicas: int) -> list[Item]:
     return list(islice(task.held, soon, None)) if len(task.held) > soon else []
 
 
+def _shorten(hand: Hand, replica: Replica) -> None:
+    """The next frames are as long as this one was until it was late, and up to twice as long each time one
+    ends: of calls some of which take a thousand times as long, each would else go back for every slow one
+    before it."""
+    head = replica.head()
+    assert head is not None
+    head.overran = True
+    if head.singles:
+        hand.tasks[head.task].frame_max = max(1, head.size - len(head.items))
+
+
 def _learn(hand: Hand, replica: Replica, now: float) -> None:
     head = replica.head()
     assert head is not None and head.started_at is not None
-    head.overran = True
     done = head.size - len(head.items)
     if done > 0:
         hand.tasks[head.task].fit_at(head.level).correct(done, head.busy_s or now - head.started_at)

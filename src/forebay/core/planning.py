@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from forebay.core.actions import RunBatch
 from forebay.core.ahead import AHEAD_S
 from forebay.core.batching import Trigger, closes_at, tightest, trigger
-from forebay.core.hand import Hand, TaskHand
+from forebay.core.hand import FRAME_MAX, Hand, TaskHand
 from forebay.core.keeping import left_to_jobs, lends
 from forebay.core.replicas import Item, Replica, Run
 
 WAKE_S = 1e-6  # whoever was woken for an instant is there, whatever the rounding of its sums
 UNSURE_MAX_S = 0.025  # and so much more of requests, where runs are known to end earlier than expected
-FRAME_MAX = 256  # single items in one run
 LEASE_MAX = 1024  # jobs asked for at once
 RUNS_MAX = 3  # runs one replica may have, the running one included
 FORESEEN_S = 0.25  # the end of a longer run is not foreseen: one round trip to the store is nothing to it
@@ -189,7 +188,8 @@ def piece_of(task: TaskHand) -> int:
     each_s = task.fit.run_s(1)
     if each_s is None:
         return 1
-    return max(1, min(FRAME_MAX, int(task.ahead.s / max(each_s + task.fit.deviation_s / FRAME_MAX, 1e-6))))
+    most = int(task.ahead.s / max(each_s + task.fit.deviation_s / FRAME_MAX, 1e-6))
+    return max(1, min(task.frame_max, most))
 
 
 def _ends_at(replica: Replica) -> float | None:

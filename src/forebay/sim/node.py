@@ -19,8 +19,9 @@ from forebay.core.breaker import CircuitBreaker
 from forebay.core.dispatcher import Dispatcher
 from forebay.core.estimator import Crew
 from forebay.core.guard import guards_of
+from forebay.core.hand import FRAME_MAX
 from forebay.core.job import Hold, JobError, Lease, Transition
-from forebay.core.planning import FRAME_MAX, RUNS_MAX
+from forebay.core.planning import RUNS_MAX
 from forebay.core.restart import RestartPolicy
 from forebay.core.task import TaskSpec
 from forebay.errors import StoreUnavailableError
