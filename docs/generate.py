@@ -15,7 +15,9 @@ import forebay.sources.failures
 from forebay.config import describe_settings
 from forebay.conformance import CHECKS
 from forebay.conformance.subject import LACKS
+from forebay.core.alerting import ALERTS, prometheus_rules, promql, span
 from forebay.core.lifecycle import FINAL, STATUS, TRANSITIONS, Event, State
+from forebay.core.linting import RULES
 from forebay.deliveries import message_brokers
 from forebay.engines import shipped
 from forebay.errors import ForebayError
@@ -361,9 +363,31 @@ def engines() -> str:
     return with_table(text, "brokers", table([one.name for one in message_brokers()], broker_rows()))
 
 
+def alerts() -> str:
+    """Return the page on alerts with its table made anew; the rest is written by hand."""
+    text = (DOCS / "alerts.md").read_text(encoding="utf-8")
+    lines = ["| alert | severity | fires when | held for | says |", "|---|---|---|---|---|"]
+    lines += [
+        f"| [`{one.name}`](#{one.name}) | {one.severity} | `{promql(one)}` | {span(one.for_s)} "
+        f"| {one.says.format(subject='TASK')} |"
+        for one in ALERTS
+    ]
+    return with_table(text, "alerts", "\n".join(lines))
+
+
+def lint() -> str:
+    """Return the page on lint with its table made anew."""
+    text = (DOCS / "lint.md").read_text(encoding="utf-8")
+    rows = [f"| `{name}` | {rule.level.name.lower()} | {rule.text} |" for name, rule in RULES.items()]
+    return with_table(text, "lint", "\n".join(["| rule | level | says |", "|---|---|---|", *rows]))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "../deploy/prometheus/forebay.rules.yml": prometheus_rules,
+    "alerts.md": alerts,
     "engines.md": engines,
     "lifecycle.md": lifecycle,
+    "lint.md": lint,
     "reference.md": reference,
     "settings.md": settings,
     "tasks.md": tasks,

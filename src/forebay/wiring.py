@@ -28,13 +28,11 @@ from forebay.node.plan import plan_of, queue_bounds
 from forebay.node.presence import Presence
 from forebay.node.roles import Role
 from forebay.observe.delivering import of_engine, said_of
-from forebay.observe.depths import Depths
 from forebay.observe.echo import Echo
 from forebay.observe.lanes import LaneMeters
 from forebay.observe.logs import Seldom
-from forebay.observe.machine import MachineMeters
+from forebay.observe.lookout import Lookout
 from forebay.observe.metrics import Exposition, Readers, Recent
-from forebay.observe.sampler import DepthSampler
 from forebay.observe.scaling import wanted_by_task
 from forebay.pipeline.board import Board
 from forebay.pipeline.exposition import of_board
@@ -96,8 +94,7 @@ class System:
         self.node: Node | Afar
         self.neighbours: Neighbours
         self.hearing: Hearing
-        self.depths: Depths
-        self.sampler: DepthSampler
+        self.lookout: Lookout
         self.sender: Sender
         self.crons: Runner
         self.hosts: Hosts
@@ -132,8 +129,9 @@ class System:
             meters = self._meters()
             self.node = await self._node(meters)
             self.neighbours = self._neighbours(meters)
-            self.depths = Depths(self.broker, self.tasks, self.clock)
-            self.sampler = DepthSampler(self.recent.peaks, self.broker, self.clock)
+            watched = (self.bounds, self.recent.peaks, meters, data_directory(self.settings))
+            of_queues = self.role.answers
+            self.lookout = Lookout(self.broker, self.clock, self.log, *watched, of_queues=of_queues)
             self.sender = self._sender(meters)
             self.crons = self._runner(meters)
             self.hosts = self._hosts()
@@ -144,8 +142,8 @@ class System:
 
     async def begin(self) -> None:
         """Begin to work."""
-        for begin in (self.node.start, self.depths.start, self.sampler.start):
-            begin()
+        self.node.start()
+        self.lookout.start()
         if self.role.answers:
             self.sender.start()
             self.crons.start()
@@ -165,8 +163,7 @@ class System:
         await self.hosts.close(min(FRAMES_GRACE_S, self.settings.grace))
         if not self.signals.code:
             await self.node.drain(self.settings.grace, hurry=self.signals.hurry)
-        await self.sampler.close()
-        await self.depths.close()
+        await self.lookout.close()
         await self.node.close()
         await self.neighbours.close()
         self.hearing.close()
@@ -188,11 +185,11 @@ class System:
         await stopping
 
     def _meters(self) -> Exposition:
-        board, engine, machine = self.board, self.broker, MachineMeters(self.clock.now).families
+        board, engine = self.board, self.broker
         return Exposition(
             self.tasks,
             now=self.clock.now,
-            depths=lambda: self.depths.seen(),
+            depths=lambda: self.lookout.depths.seen(),
             coverages=lambda: {name: one.coverage.shares() for name, one in self.estimators.items()},
             recent=self.recent,
             bounds_of=self.bounds,
@@ -201,8 +198,10 @@ class System:
             blobs=lambda: self.blobs.counts(),
             quarantined=lambda: self.broker.quarantine.counts(),
             wanted=partial(wanted_by_task, self.tasks, self.estimators, self.settings.replicas_wait),
-            more=lambda: [*of_board(board.streams(), board.stages()), *of_engine(engine), *machine()],
-        )
+            more=lambda: [
+                *of_board(board.streams(), board.stages()), *of_engine(engine), *self.lookout.families()
+            ],
+        )  # fmt: skip
 
     async def _node(self, meters: Exposition) -> "Node | Afar":
         if not self.role.works:
@@ -297,6 +296,7 @@ class System:
             sender=self.sender if self.role.answers else None,
             crons=self.crons,
             board=self.board,
+            alarms=self.lookout.alarms,
             frames=self.hosts,
             links=open_links(self.settings),
             callbacks=rules_of(self.settings),

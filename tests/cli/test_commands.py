@@ -68,6 +68,7 @@ COMMANDS = [
     "nodes",
     "nodes --costs",
     "tasks",
+    "top --once",
     "size --peak 60/s --service 50ms --wait-max 200ms",
     "version",
 ]

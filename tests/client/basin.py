@@ -117,7 +117,7 @@ class Basin:
 
     def _do(self, method, path, query, headers, body):
         parts = path.strip("/").split("/")[1:]
-        if parts[0] in ("queues", "tasks", "workers", "nodes") and query:
+        if parts[0] in ("queues", "tasks", "workers", "nodes", "streams", "alerts") and query:
             return *problem(422, "invalid", detail=f"unknown query parameter: {min(query)}"), {}
         if path == "/v1/jobs" and method == "POST":
             if len(body) > self.body_max:
@@ -150,8 +150,27 @@ class Basin:
                 self.paused = parts[2] == "pause"
                 row["paused"] = self.paused
             return 200, row if len(parts) > 1 else {"items": [row], "next_cursor": None}, {}
-        if parts[0] in ("workers", "tasks", "nodes"):
+        if parts[0] in ("workers", "tasks", "nodes", "streams", "alerts"):
             name = {
+                "streams": {
+                    "pipeline": "p",
+                    "stream": "door",
+                    "depth": 2,
+                    "served": 100,
+                    "drop_ratio": 0.002,
+                    "alert": True,
+                    "degraded_ratio": 0.25,
+                    "p50_s": 0.02,
+                    "p95_s": 0.1,
+                    "p99_s": None,
+                },
+                "alerts": {
+                    "alert": "queue_deep",
+                    "severity": "critical",
+                    "subject": "echo",
+                    "says": "echo: more than 800 have been waiting for 30 s \x1b[31m",
+                    "look": "forebay top",
+                },
                 "workers": {"worker": "echo/0", "task": "echo", "state": "ready"},
                 "tasks": {"task": "echo"},
                 "nodes": {"node": "n-1", "host": "n", "state": "idle", "deletion_cost": -7},

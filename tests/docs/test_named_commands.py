@@ -9,9 +9,9 @@ from forebay.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(
-    r"(?:`|^ *(?:\$ )?|\bor |[;,] |(?<!b)\")forebay ([a-z][a-z-]*(?: [a-z][a-z-]*)?)", re.MULTILINE
+    r"(?:`|^ *(?:\$ )?|\bor |[;,] |(?<!b)\")forebay ([a-z][a-z-]*(?: [a-z][a-z0-9-]*)?)", re.MULTILINE
 )
-NO_COMMANDS = {"link v"}  # what signed links sign begins so
+NO_COMMANDS = {"link v1"}  # what signed links sign begins so
 PLACES = [
     *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*"),
     *(ROOT / "src").rglob("*.py"), *(ROOT / "deploy").rglob("*"),

@@ -8,14 +8,17 @@ import yaml
 
 from forebay.core.accounts import ALERT_SHARE
 from forebay.core.job import Depth
+from forebay.observe.machine import MachineMeters
 from forebay.observe.metrics import Exposition as Served
 from forebay.pipeline.exposition import Exposition
 from forebay.pipeline.live import THROTTLED_ALERT
 from forebay.pipeline.report import Report
 
-FILE = Path(__file__).parents[2] / "deploy" / "prometheus" / "streams.rules.yml"
-(GROUP,) = yaml.safe_load(FILE.read_text(encoding="utf-8"))["groups"]
-RULES = {rule.get("alert") or rule["record"]: rule for rule in GROUP["rules"]}
+FILES = sorted((Path(__file__).parents[2] / "deploy" / "prometheus").glob("*.rules.yml"))
+GROUPS = [group for file in FILES for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]]
+ALL = [rule for group in GROUPS for rule in group["rules"]]
+RULES = {rule.get("alert") or rule["record"]: rule for rule in ALL}
+PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
 NAME = re.compile(r"\b(?:inference_[a-z_]+|forebay:[a-z_:0-9]+)")
 
 
@@ -24,12 +27,26 @@ def exposed():
     report = Report(
         pipeline="p", state="running", seconds=1.0, streams=(), stages=(), sink_errors=0, sinks={}
     )
+    machine = MachineMeters(lambda: 1.0, data=Path("/"))
     texts = [
         Exposition(lambda: report).render().decode(),
-        Served(["a"], now=lambda: 1.0, depths=lambda: {"a": Depth()}).render()[0].decode(),
+        Served(["a"], now=lambda: 1.0, depths=lambda: {"a": Depth()}, more=machine.families)
+        .render()[0]
+        .decode(),
     ]
     typed = [re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE) for text in texts]
     return {name for found in typed for name, _ in found}
+
+
+def test_the_files_are_loaded_together_without_a_name_twice():
+    assert len(FILES) == 2 and len(RULES) == len(ALL)
+
+
+def test_j23_every_alert_but_that_of_frames_leads_to_what_to_do():
+    for name, rule in RULES.items():
+        if "alert" in rule and name != "ForebayFramesDropped":
+            page, _, anchor = rule["annotations"]["runbook"].partition("#")
+            assert page == "docs/alerts.md" and f"\n### {anchor}\n" in PAGE
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
@@ -40,7 +57,7 @@ def test_a_rule_names_metrics_that_are_exposed_and_is_complete(rule):
     assert rule["expr"].count("(") == rule["expr"].count(")")
     if "alert" in rule:
         assert re.fullmatch(r"\d+[sm]", rule["for"])
-        assert set(rule["annotations"]) == {"summary", "description"}
+        assert {"summary", "description"} <= set(rule["annotations"]) <= {"summary", "description", "runbook"}
         assert rule["labels"]["severity"] in {"warning", "critical"}
 
 
@@ -73,6 +90,21 @@ def test_f118_a_job_that_waits_behind_a_long_one_for_ten_minutes_alerts_though_t
     text = Served(["a"], now=lambda: 10_000.0, depths=lambda: {"a": depth}).render()[0].decode()
     (value,) = re.findall(rf'^{name}{{task="a"}} (\S+)$', text, re.MULTILINE)
     assert float(value) == age_s and (float(value) > float(limit)) is alerts
+
+
+def test_i17_more_than_nine_tenths_for_ten_seconds_and_i18_more_than_five_trips_an_hour():
+    full, trips = RULES["ForebayQueueNearlyFull"], RULES["ForebayBreakerTrips"]
+    assert full["expr"] == "inference_queue_length / (inference_queue_capacity > 0) > 0.9"
+    assert full["for"] == "10s"
+    assert (
+        trips["expr"] == "sum by (breaker) (increase(inference_breaker_trips_total[1h])) > 5"
+        and trips["for"] == "0s"
+    )
+
+
+def test_every_alert_of_the_contract_is_there():
+    wanted = {"OldestWaits", "DeadLettersGrowing", "Stalled", "WorkerCrashLoop", "DiskNearlyFull"}
+    assert {f"Forebay{name}" for name in wanted} <= set(RULES)
 
 
 def test_throttling_alerts_where_the_line_on_the_terminal_does():

@@ -12,16 +12,19 @@ from forebay.cli import (
     conform,
     crons,
     dead_letters,
+    deploy,
     doctor,
     erase,
     jobs,
     keys,
+    lint,
     migrate,
     queues,
     serve,
     size,
     stream,
     submit,
+    top,
     verify,
     wait,
 )
@@ -148,6 +151,7 @@ def _build() -> typer.Typer:
         ("queues", queues, "Queues: list, pause, resume, drain.", LOOK),
         ("crons", crons, "Cron entries: list, pause, resume.", LOOK),
         ("keys", keys, "Keys: make one that lets in, or one that encrypts.", RUN),
+        ("deploy", deploy, "Files to run it: compose, Kubernetes, AWS, systemd.", PLAN),
     ):
         group = _group(help_text)
         for command_name, function in module.COMMANDS.items():
@@ -157,8 +161,10 @@ def _build() -> typer.Typer:
     root.command("workers", cls=Command, rich_help_panel=LOOK)(queues.workers)
     root.command("nodes", cls=Command, rich_help_panel=LOOK)(queues.nodes)
     root.command("tasks", cls=Command, rich_help_panel=LOOK)(queues.tasks)
+    root.command("top", cls=Command, rich_help_panel=LOOK)(top.top)
     root.command("doctor", cls=Command, rich_help_panel=LOOK)(doctor.doctor)
     root.command("verify", cls=Command, rich_help_panel=PLAN)(verify.verify)
+    root.command("lint", cls=Command, rich_help_panel=PLAN)(lint.lint_command)
     root.command("size", cls=Command, rich_help_panel=PLAN)(size.size)
     root.command("version", cls=Command, rich_help_panel=LOOK)(version)
     return root

@@ -17,6 +17,7 @@ from forebay.client.drive import adrive
 from forebay.client.events import EVENTS_TIMEOUT, Following, JobEvent
 from forebay.client.letters import AsyncLetters
 from forebay.client.linking import AsyncLinking
+from forebay.client.looking import AsyncLooks
 from forebay.client.mapping import MapRun, in_order
 from forebay.client.plans import Plan, Terms
 from forebay.client.policy import RETRY_FOR_S, UNREACHABLE_FOR_S, Known
@@ -65,7 +66,9 @@ class AsyncJob(JobFacts):
         return self
 
 
-class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, AsyncLinking, AsyncPredicts):
+class AsyncClient(
+    AsyncLetters, AsyncCancelsMany, AsyncLooks, AsyncLooksAhead, AsyncCrons, AsyncLinking, AsyncPredicts
+):
     """One Forebay server, awaited: at `url`, else where the settings say (FOREBAY_URL), with their key.
 
     Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
@@ -251,22 +254,6 @@ class AsyncClient(AsyncLetters, AsyncCancelsMany, AsyncLooksAhead, AsyncCrons, A
         filters = arguments.filters(status, task, metadata)
         views = await self.run(plans.rows("/v1/jobs", filters, limit, self.terms))
         return [AsyncJob(view, self) for view in views]
-
-    async def tasks(self) -> Views:
-        """Return every task with its schemas, limits and measured times."""
-        return await self.run(plans.whole("/v1/tasks", self.terms))
-
-    async def workers(self) -> Views:
-        """Return every replica with its state."""
-        return await self.run(plans.whole("/v1/workers", self.terms))
-
-    async def nodes(self) -> Views:
-        """Return every node, the one first whose end would cost least."""
-        return await self.run(plans.whole("/v1/nodes", self.terms))
-
-    async def queues(self) -> Views:
-        """Return every queue with its depth and rates."""
-        return await self.run(plans.whole("/v1/queues", self.terms))
 
     async def queue(self, task: str) -> View:
         """Return one queue."""

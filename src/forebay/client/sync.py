@@ -18,6 +18,7 @@ from forebay.client.drive import drive
 from forebay.client.events import EVENTS_TIMEOUT, Following, JobEvent
 from forebay.client.letters import Letters
 from forebay.client.linking import Linking
+from forebay.client.looking import Looks
 from forebay.client.mapping import MapRun
 from forebay.client.plans import Plan, Terms
 from forebay.client.policy import RETRY_FOR_S, UNREACHABLE_FOR_S, Known
@@ -66,7 +67,7 @@ class Job(JobFacts):
         return self
 
 
-class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
+class Client(Letters, CancelsMany, Looks, LooksAhead, Crons, Linking, Predicts):
     """One Forebay server: at `url`, else where the settings say (FOREBAY_URL), with their key.
 
     Every verb tries again where that is safe, for up to `retry_for` without progress, never earlier than
@@ -249,22 +250,6 @@ class Client(Letters, CancelsMany, LooksAhead, Crons, Linking, Predicts):
         filters = arguments.filters(status, task, metadata)
         views = self.run(plans.rows("/v1/jobs", filters, limit, self.terms))
         return [Job(view, self) for view in views]
-
-    def tasks(self) -> Views:
-        """Return every task with its schemas, limits and measured times."""
-        return self.run(plans.whole("/v1/tasks", self.terms))
-
-    def workers(self) -> Views:
-        """Return every replica with its state."""
-        return self.run(plans.whole("/v1/workers", self.terms))
-
-    def nodes(self) -> Views:
-        """Return every node, the one first whose end would cost least."""
-        return self.run(plans.whole("/v1/nodes", self.terms))
-
-    def queues(self) -> Views:
-        """Return every queue with its depth and rates."""
-        return self.run(plans.whole("/v1/queues", self.terms))
 
     def queue(self, task: str) -> View:
         """Return one queue."""

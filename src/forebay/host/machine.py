@@ -41,7 +41,7 @@ def read_host(
         tuple(
             disk
             for name, path in (("store", data), ("frames", Path(SHARED_MEMORY)))
-            for disk in _disk(name, path)
+            for disk in disk_under(name, path)
         ),
         gpus,
         unseen,
@@ -77,7 +77,7 @@ def files_max(pid: int | None = None, root: Path = ROOT) -> int | None:
     return int(found[1]) if found else None
 
 
-def _disk(name: str, path: Path) -> list[Disk]:
+def disk_under(name: str, path: Path) -> list[Disk]:
     """Return the file system under a path, or under the nearest directory above it that exists."""
     place = path.absolute()
     while not place.exists() and place != place.parent:

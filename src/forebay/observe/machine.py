@@ -1,8 +1,9 @@
-"""MachineMeters: what a CPU quota takes, and how busy the GPUs are, at each scrape."""
+"""MachineMeters: what a CPU quota takes, how full the disk and how busy the GPUs are, at each scrape."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -10,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from forebay.core.doctor.readings import Gpu
 from forebay.core.throttling import CpuStat
 from forebay.host.gpus import gpu_files, read_gpus
+from forebay.host.machine import disk_under
 from forebay.host.processors import Processors
 
 WINDOW_S = 60.0  # that the throttled share is of
@@ -27,8 +29,10 @@ class MachineMeters:
         processors: Processors | None = None,
         gpus: Callable[[], tuple[Gpu, ...]] = lambda: read_gpus()[0],
         gpus_there: Callable[[], int] = gpu_files,
+        data: Path | None = None,
     ) -> None:
         self._now = now
+        self._data = data  # the directory of the store
         self._processors = processors or Processors()
         self._looks: deque[tuple[float, CpuStat]] = deque(maxlen=LOOKS_MAX)
         self._gpus = _Sampler(gpus, now) if gpus_there() else None
@@ -36,12 +40,18 @@ class MachineMeters:
 
     def families(self) -> Iterator[Metric]:
         """Yield the families as they are now."""
-        self._look()
-        if self._looks:
+        throttled, used = self.throttled_ratio(), self.disk_used_ratio()
+        if throttled is not None:
             yield GaugeMetricFamily(
                 "inference_cpu_throttled_ratio",
                 "Share of the periods of the CPU quota in which it was cut off, of the last minute",
-                self._looks[-1][1].since(self._looks[0][1]).ratio,
+                throttled,
+            )
+        if used is not None:
+            yield GaugeMetricFamily(
+                "inference_disk_used_ratio",
+                "Share of the disk under the data directory that is not free",
+                used,
             )
         if self._gpus is not None:
             family = GaugeMetricFamily(
@@ -51,6 +61,16 @@ class MachineMeters:
                 if gpu.busy_ratio is not None:
                     family.add_metric([str(number)], gpu.busy_ratio)
             yield family
+
+    def throttled_ratio(self) -> float | None:
+        """Return the share of the periods of the last minute that were cut, None without a quota."""
+        self._look()
+        return self._looks[-1][1].since(self._looks[0][1]).ratio if self._looks else None
+
+    def disk_used_ratio(self) -> float | None:
+        """Return the share of the disk under the data directory that is not free, None where none is."""
+        disks = () if self._data is None else disk_under("store", self._data)
+        return next((1.0 - disk.free_b / disk.size_b for disk in disks if disk.size_b), None)
 
     def _look(self) -> None:
         now, stat = self._now(), self._processors.look().stat

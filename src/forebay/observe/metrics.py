@@ -177,15 +177,17 @@ def _queues(depths: Mapping[str, Depth], bounds_of: Mapping[str, Bounds], now: f
     oldest = gauge("inference_queue_oldest_age_seconds", "How long the oldest waiting job has waited")
     dead = gauge("inference_dead_letters", "Dead letters kept")
     capacity = gauge("inference_queue_capacity", "Open jobs the task may hold")
+    paused = gauge("inference_queue_paused", "1 while nothing is handed out")
     for task, depth in depths.items():
         length.add_metric([task], depth.queued)
         held.add_metric([task], depth.bytes)
         running.add_metric([task], depth.running)
         oldest.add_metric([task], 0.0 if depth.oldest_at is None else max(0.0, now - depth.oldest_at))
         dead.add_metric([task], depth.dead)
+        paused.add_metric([task], float(depth.paused))
     for task, (jobs_max, _) in bounds_of.items():
         capacity.add_metric([task], jobs_max)
-    yield from (length, held, running, oldest, dead, capacity)
+    yield from (length, held, running, oldest, dead, capacity, paused)
 
 
 def _recent(recent: Recent, now: float) -> Iterator[Metric]:

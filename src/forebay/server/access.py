@@ -51,6 +51,7 @@ ACCESS: Final[Mapping[tuple[str, str], Rule]] = {
     ("GET", "/readyz"): OPEN,
     ("GET", "/metrics"): WATCH,
     ("GET", "/v1/workers"): WATCH,
+    ("GET", "/v1/alerts"): WATCH,
     ("GET", "/v1/nodes"): WATCH,
     ("POST", "/v1/jobs"): SUBMIT,
     ("GET", "/v1/jobs"): READ,

@@ -8,6 +8,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from forebay.errors import ForebayError, MethodError, NotFoundError
+from forebay.server.alerts import AlertDesk
 from forebay.server.announcing import Announcer
 from forebay.server.budgets import BudgetDesk
 from forebay.server.cancelling import Canceller
@@ -53,6 +54,7 @@ def cold_routes(front: Front, pressure: Pressure) -> ASGIApp:
         QuarantineDesk(front),
         Deliveries(front),
         Health(front),
+        AlertDesk(front),
         Eraser(front),
         docs,
     ):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from forebay.blobs.keeper import Keeper
 from forebay.config import Settings
 from forebay.core.admission import Gate
+from forebay.core.alerting import Firing
 from forebay.core.arrivals import ArrivalWindows
 from forebay.core.budget import Budgets
 from forebay.core.callback import CallbackRules
@@ -113,6 +114,14 @@ class CronsView(Protocol):
 
     def waits_for(self, entry: CronEntry, mark: CronMark | None) -> str | None:
         """Return why the newest due instant still waits for its job, None when none waits."""
+        ...
+
+
+class AlarmsView(Protocol):
+    """What the door may ask about alerts."""
+
+    def firing(self) -> Sequence[Firing]:
+        """Return what fires now, the most urgent first."""
         ...
 
 
@@ -225,6 +234,7 @@ class Front:
     sender: SenderView | None = None
     crons: CronsView | None = None
     board: StreamBoard | None = None
+    alarms: AlarmsView | None = None
     frames: FrameTaker | None = None
     callbacks: CallbackRules = field(default_factory=CallbackRules)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from forebay.core.budget import FIELD
 from forebay.server.access import rules_of
+from forebay.server.alerts import VIEWS as ALERTS
 from forebay.server.announcing import VIEWS as ANNOUNCING
 from forebay.server.budgets import VIEWS as BUDGETS
 from forebay.server.cancelling import VIEWS as CANCELLING
@@ -72,14 +73,24 @@ class Docs:
         """Return the rows of the route table."""
         html = (None, (), (), None, "text/html")
         return (
-            Route("GET", "/", self.root, "Where to go from here", "docs", any_query=True),
+            Route(
+                "GET", "/", self.root, "The dashboard; where to go from here as JSON", "docs", any_query=True
+            ),
             Route("GET", "/openapi.json", self.document, "This document", "docs", any_query=True),
             Route("GET", "/docs", self.viewer, "The document for people", "docs", *html, any_query=True),
         )
 
-    async def root(self, _: Request) -> Response:
-        """Answer where things are."""
-        links = {"docs": "/docs", "openapi": "/openapi.json", "tasks": "/v1/tasks", "queues": "/v1/queues"}
+    async def root(self, request: Request) -> Response:
+        """Answer the dashboard to a browser, and where things are to a program."""
+        if wants_page(request.headers.get("accept", "")):
+            return page("dashboard.html")
+        links = {
+            "dashboard": "/",
+            "docs": "/docs",
+            "openapi": "/openapi.json",
+            "tasks": "/v1/tasks",
+            "queues": "/v1/queues",
+        }
         links |= {"jobs": "/v1/jobs", "health": "/healthz", "ready": "/readyz", "metrics": "/metrics"}
         return json_response({"name": "forebay", "version": self._front.version, "links": links})
 
@@ -91,12 +102,24 @@ class Docs:
 
     async def viewer(self, _: Request) -> Response:
         """Answer a page that renders the document; nothing is loaded from elsewhere."""
-        page = files("forebay.server").joinpath("docs.html").read_bytes()
-        policy = (
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-        )
-        headers = {"content-security-policy": policy, "x-content-type-options": "nosniff"}
-        return Response(page, 200, headers, "text/html; charset=utf-8")
+        return page("docs.html")
+
+
+def wants_page(accept: str) -> bool:
+    """Say whether a caller names HTML as something it takes: browsers do, programs do not."""
+    return any(part.split(";")[0].strip().lower() == "text/html" for part in accept[:1000].split(","))
+
+
+def page(name: str) -> Response:
+    """Return one of our pages: it loads nothing from elsewhere, and stands in no frame of another's."""
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+        "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    headers = {"content-security-policy": policy, "x-content-type-options": "nosniff", "vary": "accept"}
+    return Response(
+        files("forebay.server").joinpath(name).read_bytes(), 200, headers, "text/html; charset=utf-8"
+    )
 
 
 def build_document(api: FastAPI, front: Front) -> dict[str, Any]:
@@ -126,6 +149,7 @@ def build_document(api: FastAPI, front: Front) -> dict[str, Any]:
         *VIEWS,
         *CANCELLING,
         *BUDGETS,
+        *ALERTS,
         *ANNOUNCING,
         *CRONS,
         *LINKING,
