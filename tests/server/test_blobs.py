@@ -418,3 +418,24 @@ def test_a_blob_is_erased_but_for_one_that_a_job_names_unless_forced(tmp_path):
         assert files(tmp_path) == []
 
     ask(tmp_path, test)
+
+
+def test_what_nobody_is_there_to_take_is_not_read(tmp_path):
+    """A server takes what is sent to a client that has gone, and drops it: the disk would be read for nobody,
+    as often as somebody asks and goes."""
+
+    async def run():
+        async with asyncio.timeout(WAIT_MAX_S), served(tmp_path) as (front, port):
+            size = 64 << 20
+            head = b"PUT /v1/blobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            stored = await exchange(port, head % size, bytes(size))
+            blob_id = json.loads(stored.partition(b"\r\n\r\n")[2])["id"]
+            reader, writer = await connected(port, limit=1024)
+            writer.write(f"GET /v1/blobs/{blob_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
+            writer.transport.abort()
+            while front.blobs._claims:
+                await asyncio.sleep(0.002)
+            assert front.blobs.bytes_out < size
+
+    asyncio.run(run())

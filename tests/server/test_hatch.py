@@ -20,7 +20,7 @@ from forebay.core.task import TaskSpec
 from forebay.core.tenant import Held as Tenancy
 from forebay.core.tenant import Limits
 from forebay.ports.requests import Held
-from forebay.server import guard, hatch, waits
+from forebay.server import guard, hatch, looking, waits
 from tests.server.doors import CLIP, a_front, connected, exchange, serving, status_of
 from tests.server.hatches import HEALTH, HOST, NOW, TYPE, Standing, alike, eventually, read_one, watched
 
@@ -428,7 +428,7 @@ def test_a_client_that_has_ended_its_side_is_answered(watched, monkeypatch):
 
 def test_a_slow_body_is_let_go_and_starts_nothing(watched, monkeypatch):
     monkeypatch.setattr("forebay.server.limits.BODY_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(guard, "_LOOK_S", 0.05)
+    monkeypatch.setattr(looking, "LOOK_S", 0.05)
 
     async def run(_, basin, port, __):
         answer = await exchange(port, head(length=9) + b"[1")
@@ -440,7 +440,7 @@ def test_a_slow_body_is_let_go_and_starts_nothing(watched, monkeypatch):
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(watched, monkeypatch):
     monkeypatch.setattr("forebay.server.serve.KEEP_ALIVE_S", 1.0)
-    monkeypatch.setattr(guard, "_LOOK_S", 0.05)
+    monkeypatch.setattr(looking, "LOOK_S", 0.05)
 
     async def run(_, basin, port, __):
         basin.answers = False

@@ -6,11 +6,12 @@ import re
 
 import pytest
 
+from forebay.core.job import Job
 from forebay.core.quota import Quota
 from forebay.core.task import TaskSpec
 from forebay.core.tenant import Limits
 from forebay.errors import StoreBrokenError, StoreFullError, StoreUnavailableError
-from forebay.server import guard
+from forebay.server import guard, looking
 from tests.server.doors import CLIP, a_front, connected, exchange, finish, serving, status_of
 from tests.server.hatches import HEALTH, HOST, TYPE, Standing, alike, eventually, read_one, watched
 
@@ -461,12 +462,29 @@ def test_while_it_drains_the_answer_ends_its_connection_and_nothing_new_comes_in
 
 def test_a_slow_body_is_let_go_and_submits_nothing(watched, monkeypatch):
     monkeypatch.setattr("forebay.server.limits.BODY_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(guard, "_LOOK_S", 0.05)
+    monkeypatch.setattr(looking, "LOOK_S", 0.05)
 
     async def run(front, port, _):
         answer = await exchange(port, head() + b'{"task"')
         assert status_of(answer) == 408 and b"connection: close" in answer and b"body_timeout" in answer
         jobs, _, _ = await left_behind(front)
         assert not jobs and watched.taken == 1
+
+    against(run)
+
+
+def test_an_idle_connection_keeps_no_payload(watched):
+    """There may be thousands, and each would keep its last one."""
+
+    async def run(_, port, server):
+        reader, writer = await connected(port)
+        writer.write(plain())
+        assert status_of(await read_one(reader)) == 202 and watched.taken == 1
+        (connection,) = server._uvicorn.server_state.connections
+        kept = connection.cycle
+        names = [name for kind in type(kept).__mro__ for name in getattr(kind, "__slots__", ())]
+        assert "_parts" in names and not kept._parts
+        assert not [name for name in names if isinstance(getattr(kept, name, None), Job)]
+        writer.close()
 
     against(run)

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
-from forebay.server import guard
+from forebay.server import guard, heads, looking
 from forebay.server.answer import Body
-from tests.server.doors import WAIT_MAX_S, a_front, connected, exchange, serving, status_of
+from forebay.server.asking import Doorman
+from forebay.server.problems import MisdirectedError
+from tests.server.doors import WAIT_MAX_S, a_front, connected, exchange, finish, serving, status_of
 
 GOOD = b'{"task":"echo","payload":1}'
 HOST = b"Host: localhost\r\n"
@@ -148,7 +151,7 @@ def test_pipelined_requests_are_answered_in_order():
 
 
 def test_slow_heads_and_silent_connections_are_closed(monkeypatch):
-    monkeypatch.setattr(guard, "_LOOK_S", 0.05)
+    monkeypatch.setattr(looking, "LOOK_S", 0.05)
 
     async def run(front, port, server):
         reader, writer = await connected(port)
@@ -276,6 +279,132 @@ def test_an_answer_that_streams_goes_on_for_a_client_that_has_ended_its_side(mon
     against(run)
 
 
+async def seen(condition):
+    async with asyncio.timeout(WAIT_MAX_S):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"1b\r\n" + GOOD + b"\r\n0\r\nX: 1\r\n", b"Y: 1\r\n" * 20_000),
+        (b"1b\r\n" + GOOD + b"\r\n0\r\nX: ", b"y" * 100_000),
+        (b"1b;e=", b"y" * 100_000),
+        (b"0", b"0" * 100_000),
+    ],
+    ids=["trailers", "one trailer", "an extension", "a size"],
+)
+def test_what_comes_with_a_chunked_body_is_bounded_as_heads_are(begun, more):
+    async def run(front, port, server):
+        reader, writer = await connected(port)
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n" + begun)
+        await seen(lambda: any(one.cycle for one in server._uvicorn.server_state.connections))
+        writer.write(more)
+        with contextlib.suppress(ConnectionError):
+            answer = await asyncio.wait_for(reader.read(), 20)
+            assert status_of(answer) == 431 and answer.count(b"HTTP/1.1 ") == 1
+        assert open_jobs(front) == 0
+        writer.close()
+
+    against(run)
+
+
+BROKEN = {
+    "no HTTP": (b"\x16\x03\x01" + b"x" * 20, 400),
+    "a long address": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
+    "a bad chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("behind", BROKEN)
+@pytest.mark.parametrize("prefer", [b"", b"Prefer: wait=20\r\n"], ids=["stored", "waited for"])
+def test_what_is_no_request_is_told_after_the_answer_to_the_one_before_it(behind, prefer):
+    """Told at once, it would be taken for that answer."""
+    broken, status = BROKEN[behind]
+
+    async def run(front, port, _):
+        enqueue, stored = front.broker.enqueue, asyncio.Event()
+
+        async def held(jobs, *, now):
+            await stored.wait()
+            return await enqueue(jobs, now=now)
+
+        front.broker.enqueue = held
+        reader, writer = await connected(port)
+        writer.write(WHOLE + prefer + b"\r\n" + GOOD + broken)
+        await writer.drain()
+        assert status_of(await exchange(port, HEALTH)) == 200  # what came before it was read, too
+        stored.set()
+        if prefer:
+            await seen(lambda: open_jobs(front))
+            await finish(front)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        told = [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
+        assert told == [200 if prefer else 202, status]
+        writer.close()
+
+    against(run)
+
+
+def test_an_answer_that_has_begun_is_not_broken_into():
+    """A client would take what is told there for a part of it."""
+    body = b"%x\r\n" % (len(GOOD) + 1) + GOOD + b"\n\r\n"
+
+    async def run(front, port, _):
+        reader, writer = await connected(port)
+        writer.write(POST.replace(b"json", b"x-ndjson") + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+        answer = await asyncio.wait_for(reader.readuntil(b'"status":202'), 20)
+        writer.write(b"zz\r\n")
+        answer += await asyncio.wait_for(reader.read(), 20)
+        assert answer.count(b"HTTP/1.1 ") == 1 and not answer.endswith(b"0\r\n\r\n")
+        writer.close()
+
+    against(run)
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_client_that_takes_nothing_of_its_answers_is_let_go(closing, monkeypatch):
+    """One that was told to close waits for what was written to be taken, and would wait without end."""
+    monkeypatch.setattr(looking, "LOOK_S", 0.05)
+    get = b"GET /openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
+
+    async def run(front, port, server):
+        connections = server._uvicorn.server_state.connections
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+        await seen(lambda: connections)
+        (connection,) = connections
+        while not connection.flow.write_paused:
+            await asyncio.get_running_loop().sock_sendall(client, get)
+            await asyncio.sleep(0)
+        if closing:
+            connection.transport.close()
+        await seen(lambda: connection._unread_b)
+        monkeypatch.setattr("forebay.server.limits.ANSWER_TIMEOUT_S", 0.1)
+        await seen(lambda: not connections)
+        assert 'bound="unread_answer"' in front.meters.render("")[0].decode()
+        client.close()
+
+    against(run)
+
+
+def test_names_that_are_made_up_do_not_keep_the_real_one_from_being_known():
+    doorman = Doorman(None)
+    for number in range(200):
+        with pytest.raises(MisdirectedError):
+            doorman.check(scope_of(b"h%d.example" % number))
+    doorman.check(scope_of(b"localhost"))
+    assert doorman.knows(b"localhost") and not doorman.knows(b"h1.example")
+    assert len(doorman._known) <= 64
+
+
+def scope_of(host):
+    return {"type": "http", "method": "GET", "headers": [(b"host", host)], "query_string": b""}
+
+
 @pytest.mark.parametrize("upgrade", [b"Upgrade: h2c", b"UPGRADE: h2c", b"upgrade: websocket"])
 def test_an_offer_to_change_the_protocol_is_passed_over(upgrade):
     """Some clients make it with every first request, and a server that takes it for the end of HTTP reads
@@ -297,8 +426,8 @@ def test_only_the_head_loses_its_offer():
     """What follows it may be anybody's bytes, of the same length to the last."""
     offer = b"\r\nUpgrade : h2c"
     head, body = b"PUT / HTTP/1.1" + offer + b"\r\n\r\n", b"x" + offer + b"\r\n"
-    assert guard._without_upgrade(head + body) == head.replace(b"Up", b"Ux") + body
-    assert guard._without_upgrade(b"GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n").count(b"Up") == 1
+    assert heads.without_upgrade(head + body) == head.replace(b"Up", b"Ux") + body
+    assert heads.without_upgrade(b"GET / HTTP/1.1\r\nUpgrade-Insecure-Requests: 1\r\n\r\n").count(b"Up") == 1
 
 
 def test_malformed_requests_write_no_lines_of_their_own(caplog):

@@ -147,6 +147,12 @@ def too_large(limit: int) -> TooLargeError:
     )
 
 
+def is_gone(send: Send) -> bool:
+    """Say whether nobody is there to be sent anything; servers that are not ours never say so."""
+    started = getattr(send, "__self__", None)
+    return type(started) is Started and started.gone
+
+
 async def answer(send: Send, status: int, body: bytes, headers: Headers) -> None:
     """Send one whole answer."""
     headers.append((b"content-length", b"%d" % len(body)))

@@ -108,8 +108,9 @@ class Doorman:
         known = self._known.get(host)
         if known is None:
             known = self._answers_for(host)
-            if len(self._known) < _HOSTS_CACHED_MAX:
-                self._known[host] = known
+            if len(self._known) >= _HOSTS_CACHED_MAX:  # whoever makes names up must not keep the real one out
+                self._known.clear()
+            self._known[host] = known
         if not known:
             raise MisdirectedError(
                 "this server answers for loopback names only; allow others with the setting hosts_allowed"

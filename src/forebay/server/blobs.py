@@ -19,7 +19,7 @@ from forebay.errors import (
     TooLargeError,
 )
 from forebay.ports.blobs import BlobWriter
-from forebay.server.answer import JSON, NO_STORE, Body, Headers, Send, answer
+from forebay.server.answer import JSON, NO_STORE, Body, Headers, Send, answer, is_gone
 from forebay.server.asking import Heads, Scope, query_of
 from forebay.server.digests import Digests, wanted_digests
 from forebay.server.front import Front
@@ -30,7 +30,7 @@ from forebay.server.limits import (
     UPLOADS_MAX,
 )
 from forebay.server.owner import asking_tenant, sees_blob
-from forebay.server.problems import BodyTimeoutError
+from forebay.server.problems import BodyTimeoutError, ClientGoneError
 from forebay.server.ranges import Part, part_of
 
 _MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,64}/[a-z0-9!#$&^_.+-]{1,64}(;[\x20-\x7e]{1,100})?", re.ASCII)
@@ -189,6 +189,8 @@ class BlobDesk:
                 raise NotFoundError(f"blob {info.id} ends too early")
             at += len(piece)
             keeper.bytes_out += len(piece)
+            if is_gone(send):
+                raise ClientGoneError
             await send({"type": "http.response.body", "body": piece, "more_body": at < part.end})
 
     async def delete(self, blob_id: str, scope: Scope, send: Send) -> None:

@@ -1,14 +1,14 @@
-"""Guarded: our bounds on heads for a uvicorn of somebody else's: `--http forebay.asgi:Guarded`."""
+"""Guarded: our bounds on connections for a uvicorn of somebody else's: `--http forebay.asgi:Guarded`."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from uvicorn.server import ServerState
 
 from forebay.server.guard import GuardedProtocol
+from forebay.server.looking import LOOK_S, look_at
 
-LOOK_S: Final = 1.0
 _watching: "WeakKeyDictionary[ServerState, asyncio.TimerHandle]" = WeakKeyDictionary()
 
 
@@ -23,13 +23,9 @@ class Guarded(GuardedProtocol):
 
 
 def _look(state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-    """End connections that are too slow with their heads; again in a second while there are any."""
+    """End connections that are too slow; again in a second while there are any."""
     connections: set[Any] = state.connections
-    for connection in tuple(connections):
-        if isinstance(connection, Guarded) and not connection.transport.is_closing():
-            error = connection.overdue(loop.time())
-            if error is not None:
-                connection.end(error)
+    look_at(connections, now=loop.time())
     if connections:
         _watching[state] = loop.call_later(LOOK_S, _look, state, loop)
     else:

@@ -4,37 +4,26 @@ uvicorn counts neither bytes nor lines of headers and waits for them, and for a 
 """
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from forebay.errors import ForebayError, MalformedError
 from forebay.server import limits
 from forebay.server.exchange import Exchange
-from forebay.server.front import Front
 from forebay.server.hatch import Hatch
+from forebay.server.heads import last_words, names_its_host, too_large, without_upgrade
 from forebay.server.limits import HEADERS_BYTES_MAX, HEADERS_MAX, HEADERS_TIMEOUT_S, PATH_BYTES_MAX
 from forebay.server.one_write import Counted, OneWrite
 from forebay.server.predict import LAIN_S
-from forebay.server.problems import (
-    BodyTimeoutError,
-    HeadersTooLargeError,
-    UriTooLongError,
-    problem_body,
-    problem_headers,
-)
+from forebay.server.problems import BodyTimeoutError, HeadersTooLargeError, UriTooLongError
 
-_LOOK_S = 1.0  # how often connections are looked at
 _HEAD_BYTES_MAX = HEADERS_BYTES_MAX + PATH_BYTES_MAX
 _UNREAD_BODY_S = 10.0  # a client may go on sending this long after its answer
 _HALF_CLOSED_S = (
     1.0  # a client that has ended its side is answered, and let go when nothing comes for so long
 )
-_UPGRADE = re.compile(rb"(?i)(?<=\r\nu)p(?=grade[ \t]*:)")
-_AUTHORITY = re.compile(rb"(?i)https?://([^/?#]*)")
 
 
 class HeadRefused(Exception):
@@ -53,6 +42,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._in_head = True
+        self._barren_b = 0  # came with a body since the last bytes of it: trailers, extensions of chunks
+        self._unread_b, self._unread_at = 0, 0.0  # written and not taken by the client, and since when
         self._half_closed = False
         self._refusal: ForebayError | None = None
         self._exchange: Exchange | None = None  # the last one; at most one is open
@@ -80,10 +71,13 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.head_at = self.loop.time()
             self._head_bytes += len(data)
             if not self.upgrades and (b"pgrade" in data or b"PGRADE" in data):
-                data = _without_upgrade(data)
+                data = without_upgrade(data)
+        else:
+            self._barren_b += len(data)  # until it turns out to be the body
         super().data_received(data)
-        if self._in_head and self._head_bytes > _HEAD_BYTES_MAX and self._refusal is None:
-            self._refusal = _too_large()
+        beside_b = self._head_bytes if self._in_head else self._barren_b
+        if beside_b > _HEAD_BYTES_MAX and self._refusal is None:
+            self._refusal = too_large()
             self.send_400_response("")
 
     def on_headers_complete(self) -> None:
@@ -91,9 +85,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
         Once a head and not once a header: the bytes of a head are bounded as they come.
         """
-        self._in_head = False
-        self._head_bytes = 0
-        self.head_at = self._idle_at = None
         if len(self.url) > PATH_BYTES_MAX:
             self._refusal = UriTooLongError(
                 f"more than {PATH_BYTES_MAX} bytes of address", limit=PATH_BYTES_MAX
@@ -102,10 +93,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.headers) > HEADERS_MAX:
             self._refusal = HeadersTooLargeError(f"more than {HEADERS_MAX} headers", limit=HEADERS_MAX)
             raise HeadRefused
-        if self.url[:1] != b"/":
-            self._check_authority()
+        if self.url[:1] != b"/" and not names_its_host(self.url, self.headers):
+            self._refusal = MalformedError("the address and the Host header name different hosts")
+            raise HeadRefused
         if self.transport.is_closing():  # the last answer was given: what was sent after it is not begun
             raise HeadRefused
+        self._in_head = False
+        self._head_bytes = 0
+        self.head_at = self._idle_at = None
         if self.hatch is not None:
             self.lain_s = self.hatch.lain_s(self, first=not self._requests)
         self._requests += 1
@@ -139,24 +134,17 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of the body has come."""
+        self._barren_b = 0
         cycle: Any = self.cycle
         if isinstance(cycle, Exchange):
             cycle.take(body)
         else:
             super().on_body(body)
 
-    def _check_authority(self) -> None:
-        """An address that names a host wins over the Host header, so the two must be one."""
-        found = _AUTHORITY.match(self.url)
-        if found is not None and (b"host", found[1].lower()) not in (
-            (name, value.lower()) for name, value in self.headers
-        ):
-            self._refusal = MalformedError("the address and the Host header name different hosts")
-            raise HeadRefused
-
     def on_message_complete(self) -> None:
         """What comes next is another head."""
         self._in_head = True
+        self._barren_b = 0
         cycle: Any = self.cycle
         if isinstance(cycle, Exchange):
             cycle.whole()
@@ -242,6 +230,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start(*self.pipeline.pop())
+        elif self._refusal is not None:
+            self.transport.write(last_words(self._refusal))
+            self.transport.close()
         else:
             self._idle_at = self.loop.time()
         if self._half_closed and (cycle is None or cycle.response_complete):
@@ -256,16 +247,45 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer as problem+json and close."""
+        """Answer as problem+json and close. What was asked for before is answered first: in its place, or
+        within its answer, this would be taken for it."""
         if self.transport.is_closing():
             return
         error = self._refusal or MalformedError("the request is not proper HTTP")
-        self._refusal = error
-        body = problem_body(error)
-        lines = [b"HTTP/1.1 %d %s" % (error.status, error.title.encode())]
-        lines += [name + b": " + value for name, value in problem_headers(error, body)]
-        self.transport.write(b"\r\n".join((*lines, b"connection: close", b"", body)))
+        self._refusal, self.head_at = error, None
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.response_complete and (self._in_head or self.pipeline):
+            if not self._in_head:
+                self.pipeline.popleft()  # the newest, which broke off
+            return
+        if self._in_head or cycle is None or not cycle.response_started:
+            self.transport.write(last_words(error))
         self.transport.close()
+
+    def look(self, now: float) -> str | None:
+        """End the connection when it is too slow; return the name of the bound that it has reached."""
+        if self._is_stuck(now):
+            self.transport.abort()
+            return "unread_answer"
+        if self.transport.is_closing():
+            return None
+        self.end_slow_body(now)
+        error = self.overdue(now)
+        if error is None:
+            return None
+        bound = "headers_timeout" if self.head_at else "unread_body"
+        self.end(error)
+        return bound
+
+    def _is_stuck(self, now: float) -> bool:
+        """Say whether the client has taken nothing of what waits for it for ANSWER_TIMEOUT_S. One that was
+        told to close would wait for it without end."""
+        if not (self.flow.write_paused or self.transport.is_closing()):
+            return False
+        left_b = self.transport.get_write_buffer_size()
+        if left_b != self._unread_b:
+            self._unread_b, self._unread_at = left_b, now
+        return left_b > 0 and now - self._unread_at > limits.ANSWER_TIMEOUT_S
 
     def overdue(self, now: float) -> ForebayError | None:
         """Return why the connection should end now, None while it is in time."""
@@ -300,30 +320,3 @@ class GuardedProtocol(HttpToolsProtocol):
             self.send_400_response("")
         else:
             self.transport.close()
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Return the bytes with the Upgrade header of the head made another: no protocol is changed here, and
-    a request that offers to may be answered as any other. The parser would leave its body unread."""
-    head, end, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"x", head) + end + rest
-
-
-def _too_large() -> HeadersTooLargeError:
-    return HeadersTooLargeError(f"more than {HEADERS_BYTES_MAX} bytes of headers", limit=HEADERS_BYTES_MAX)
-
-
-async def watch(state: ServerState, front: Front) -> None:
-    """End connections that are too slow, once a second, for ever."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await front.clock.sleep(_LOOK_S)
-        now = loop.time()
-        connections: set[Any] = state.connections
-        for connection in tuple(connections):
-            if isinstance(connection, GuardedProtocol) and not connection.transport.is_closing():
-                connection.end_slow_body(now)
-                error = connection.overdue(now)
-                if error is not None:
-                    front.meters.bound_reached("headers_timeout" if connection.head_at else "unread_body")
-                    connection.end(error)

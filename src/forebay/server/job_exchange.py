@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from forebay.core.admission import Accepted
@@ -24,7 +25,7 @@ AnswerRest = Callable[..., Awaitable[None]]  # (rest, scope, send): how the door
 class JobExchange(Exchange):
     """One submission. What is stored stays stored when its client goes meanwhile."""
 
-    __slots__ = ("_answer_rest", "_decider", "_job", "_submitter")
+    __slots__ = ("_answer_rest", "_decider", "_submitter")
     route = "/v1/jobs"
 
     def __init__(
@@ -41,7 +42,6 @@ class JobExchange(Exchange):
         self._decider = decider
         self._submitter = submitter
         self._answer_rest = answer_rest
-        self._job: Job
 
     def perform(self, body: bytes) -> None:
         """Decide on the job and hand it to the engine."""
@@ -51,7 +51,6 @@ class JobExchange(Exchange):
             self.connection.take_long_way(body, {})
             return
         job, verdict = decided
-        self._job = job
         if isinstance(verdict, Accepted):
             self._store(job)
         elif job.idempotency_key is None:
@@ -65,12 +64,12 @@ class JobExchange(Exchange):
         except Exception as error:
             told = not_stored(self.front, (job,), error)
             raise told from told.__cause__
-        stored.add_done_callback(self._stored)
+        # An idle connection keeps its last exchange, which must keep no payload.
+        stored.add_done_callback(partial(self._stored, job))
 
-    def _stored(self, stored: "asyncio.Future[list[Receipt]]") -> None:
+    def _stored(self, job: Job, stored: "asyncio.Future[list[Receipt]]") -> None:
         if stored.cancelled():  # the loop ends
             return
-        job = self._job
         try:
             receipts = stored.result()
         except Exception as error:

@@ -15,11 +15,11 @@ import uvicorn
 from forebay.clock import SystemClock
 from forebay.errors import ConfigError, UnreachableError
 from forebay.server.guard import GuardedProtocol
+from forebay.server.looking import LOOK_S, look_at
 
 CONNECTIONS_MAX: Final = 256
 START_S: Final = 30.0
 STOP_S: Final = 2.0
-LOOK_S: Final = 1.0
 TOKEN_LENGTH_MIN: Final = 16
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -122,16 +122,11 @@ async def _listen(server: uvicorn.Server, listening: socket.socket) -> None:
 
 
 async def _watch(server: uvicorn.Server, serving: "asyncio.Future[None]") -> None:
-    """End connections that are too slow with their heads."""
+    """End connections that are too slow."""
     loop = asyncio.get_running_loop()
     while not serving.done():
         await asyncio.wait({serving}, timeout=LOOK_S)
-        connections: set[Any] = server.server_state.connections
-        for connection in tuple(connections):
-            if isinstance(connection, GuardedProtocol) and not connection.transport.is_closing():
-                error = connection.overdue(loop.time())
-                if error is not None:
-                    connection.end(error)
+        look_at(server.server_state.connections, now=loop.time())
 
 
 def bind(host: str, port: int) -> socket.socket:

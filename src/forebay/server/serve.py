@@ -15,7 +15,8 @@ import uvicorn
 from forebay.config import Settings
 from forebay.errors import UnreachableError
 from forebay.server.asgi import AdminDoor, Door, WorkDoor
-from forebay.server.guard import GuardedProtocol, watch
+from forebay.server.guard import GuardedProtocol
+from forebay.server.looking import watch
 
 BACKLOG = 4_096
 KEEP_ALIVE_S = 75.0  # idle connections of clients are kept a little longer than common proxies keep theirs

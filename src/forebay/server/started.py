@@ -22,6 +22,11 @@ class Started:
         self.quota: Quota | None = None  # of the caller: every answer tells what is left of its rates
         self.yes = False
 
+    @property
+    def gone(self) -> bool:
+        """Whether the client is known to have gone: what is sent goes nowhere."""
+        return self._cycle is not None and self._cycle.disconnected
+
     async def send(self, message: Any) -> None:
         """Send what is said of an answer, or go on with it."""
         if not self.yes:
