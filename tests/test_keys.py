@@ -74,7 +74,9 @@ def test_an_expiry_is_an_instant(tmp_path):
 
 
 REFUSED = [
-    ("[keys]\nx = 1\n", "key 1: unknown field"),
+    ("[keys]\nx = 1\n", "key 1: must be a tenant, or a table like"),
+    ('[keys]\n"short" = []\n', "key 1: must be a tenant, or a table like"),
+    (f'[keys]\n"{HASH}" = {{ scopes = [["read"]] }}\n', "is not one of submit, read"),
     ('[keys]\n"short" = {}\n', "key 1: must be sha256: and 64 hex digits"),
     ('[keys]\n"sha256:12" = {}\n', "key 1: must be sha256: and 64 hex digits"),
     (f'[keys]\n"{HASH}" = {{ tenant = "a/b" }}\n', "tenant must be 1 to 64"),
@@ -109,8 +111,14 @@ def test_a_wrong_file_is_refused_in_one_line_without_the_key(tmp_path, text, rul
 
 
 @pytest.mark.parametrize(
-    "text", ["short", "{", '{"a": ', f"{KEY}=", f"{KEY}=a b", f"{KEY}=a:root", f"{KEY}, {KEY}", "é" * 20]
-)
+    "text",
+    [
+        "short", "{", '{"a": ', f"{KEY}=", f"{KEY}=a b", f"{KEY}=a:root", f"{KEY}, {KEY}", "é" * 20,
+        f'{{"{KEY}": 5}}', f'{{"{KEY}": null}}', f'{{"{KEY}": {{"scopes": [{{}}]}}}}', '{"a":' * 5000,
+        f'{{"{KEY}": "one", "{KEY}": "other"}}',
+    ],
+    ids=lambda text: str(text)[:20],
+)  # fmt: skip
 def test_a_wrong_text_is_refused_in_one_line_without_the_key(text):
     with pytest.raises(ConfigError) as refused:
         read_ring(text, None)

@@ -96,9 +96,10 @@ def scopes_of(words: Iterable[object]) -> frozenset[Scope]:
     known = {scope.value: scope for scope in Scope}
     found: set[Scope] = set()
     for word in words:
-        if word not in known:
+        scope = known.get(word) if isinstance(word, str) else None
+        if scope is None:
             raise ValueError(f"scope {str(word)[:20]!r} is not one of {', '.join(known)}")
-        found.add(known[str(word)])
+        found.add(scope)
     if not found:
         raise ValueError(f"scopes must name one or more of {', '.join(known)}")
     return frozenset(found)
@@ -116,8 +117,9 @@ def read_ring(inline: str | None, file: Path | None) -> KeyRing:
     keys: dict[bytes, Key] = {}
     limits: dict[str, Limits] = {}
     for where, tables in (("api_keys", _inline(inline)), (f"keys_file {file}", _file(file))):
-        for place, (name, table) in enumerate(tables[0], 1):
+        for place, (name, row) in enumerate(tables[0], 1):
             try:
+                table = _table(row)
                 key = _key(name, table)
                 if key.digest in keys:
                     raise ValueError("is there twice")
@@ -135,7 +137,7 @@ def read_ring(inline: str | None, file: Path | None) -> KeyRing:
     return KeyRing(keys, limits)
 
 
-_Tables = tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]
+_Tables = tuple[list[tuple[str, object]], dict[str, Any]]
 
 
 def _inline(text: str | None) -> _Tables:
@@ -143,14 +145,27 @@ def _inline(text: str | None) -> _Tables:
         return [], {}
     if text.lstrip().startswith("{"):
         try:
-            found: Any = json.loads(text)
-        except ValueError:
-            raise ConfigError("api_keys: begins like JSON and is not JSON") from None
-        return [(key, _table(value)) for key, value in found.items()], {}
+            found: Any = json.loads(text, object_pairs_hook=_each_once)
+        except (ValueError, RecursionError) as error:
+            why = str(error) if isinstance(error, _TwiceError) else "begins like JSON and is not JSON"
+            raise ConfigError(f"api_keys: {why}") from None
+        return list(found.items()), {}
     return [_entry(word) for word in text.replace(";", ",").replace("\n", ",").split(",") if word.strip()], {}
 
 
-def _entry(word: str) -> tuple[str, dict[str, Any]]:
+class _TwiceError(ValueError):
+    pass
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object as a table: of two equal names one would be lost, and the name may be a key."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise _TwiceError("a name is there twice in one object")
+    return table
+
+
+def _entry(word: str) -> tuple[str, object]:
     """KEY, KEY=TENANT or KEY=TENANT:SCOPE+SCOPE; a colon does for the sign of equality."""
     word = word.strip()
     head = "sha256:" if word.startswith("sha256:") else ""
@@ -165,9 +180,12 @@ def _entry(word: str) -> tuple[str, dict[str, Any]]:
 
 
 def _table(value: object) -> dict[str, Any]:
+    """Return what is said of one key. Raises ValueError for what says nothing."""
     if isinstance(value, str):
         return {"tenant": value}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"": value}
+    if not isinstance(value, dict):
+        raise ValueError('must be a tenant, or a table like { tenant = "crew", scopes = ["submit"] }')
+    return cast("dict[str, Any]", value)
 
 
 def _file(path: Path | None) -> _Tables:
@@ -192,7 +210,7 @@ def _file(path: Path | None) -> _Tables:
     if not isinstance(keys, dict) or not isinstance(tenants, dict):
         raise ConfigError(f"keys_file {path}: keys and tenants must be tables")
     rows = cast("dict[str, object]", keys)
-    return [(name, _table(row)) for name, row in rows.items()], cast("dict[str, Any]", tenants)
+    return list(rows.items()), cast("dict[str, Any]", tenants)
 
 
 def _key(name: str, table: dict[str, Any]) -> Key:
