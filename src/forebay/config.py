@@ -17,7 +17,8 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 # Names that are honoured although they lack the prefix; ours wins when both are set.
 _FOREIGN_NAMES = {"WORKER_CONCURRENCY": "workers", "QUEUE_MAXSIZE": "queue_max"}
 # Children do not get the first; the others are read elsewhere and are no settings.
-_OURS_ALONE = {f"FOREBAY_{one}" for one in ("API_KEYS", "PAYLOAD_KEYS", "LINK_SECRET", "BROKER", "STORE")}
+_DOORS = ("API_KEYS", "PAYLOAD_KEYS", "LINK_SECRET", "PUSH_TOKEN", "BROKER", "STORE")
+_OURS_ALONE = {f"FOREBAY_{one}" for one in _DOORS}
 _RESERVED = frozenset({"FOREBAY_APP", "FOREBAY_CONFIG"})
 
 
@@ -97,9 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     blob_grace: Annotated[
         float, About("time a blob is kept that no job names", "duration", 1, 31_622_400)
     ] = 86_400.0
-    blob_disk_reserve: Annotated[
-        int, About("bytes of the disk that blobs leave free", "size", 0, 1 << 44)
-    ] = 256 << 20
+    blob_disk_reserve: Annotated[int, About("disk that blobs leave free", "size", 0, 1 << 44)] = 256 << 20
     blob_sources: Annotated[
         tuple[str, ...],
         About(
@@ -145,6 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         About("callbacks may go to private addresses, any port and plain http: tests and intranets", "bool"),
     ] = False
     webhooks_ports: Annotated[tuple[int, ...], About("ports that callbacks may go to", "ports")] = (443,)
+    push_token: Annotated[Secret | None, About("shown by who sends to push:// of a stream", "secret")] = None
     hosts_allowed: Annotated[
         tuple[str, ...], About("names in the Host header to answer for besides loopback; * for all", "words")
     ] = ()

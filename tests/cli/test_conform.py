@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from forebay.brokers.memory import MemoryBroker
-from forebay.cli.edge import run
 from forebay.conformance.fixtures import RETENTION_S
 from forebay.errors import StoreUnavailableError
 from forebay.ports.broker import Capabilities
+from tests.cli.calling import calls
 
 PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
 
@@ -18,14 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
 @pytest.fixture
 def conform(capsys):
     """Return a function that runs the command and returns (exit code, out, err)."""
-
-    def call(*argv):
-        code = run(("conform", *argv))
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return call
+    return calls(capsys, "conform")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from forebay.cli.doctor_served import _unready
 from forebay.cli.edge import run
 from forebay.cli.scrape import clock_ahead_s
 from forebay.client.wire import Answer, Lost
+from tests.cli.calling import calls
 from tests.ports import free_port
 
 INSPECT = {"Name": "/detector", "HostConfig": {"NanoCpus": 2_000_000_000}, "State": {"OOMKilled": True}}
@@ -20,14 +21,7 @@ def doctor(monkeypatch, tmp_path, capsys):
     """Return a function that runs the command in an empty directory: (exit code, out, err)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FOREBAY_URL", raising=False)
-
-    def call(*argv):
-        code = run(["doctor", "--for", "0.01s", *argv])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return call
+    return calls(capsys, "doctor", "--for", "0.01s")
 
 
 def test_m9_a_container_at_1_8_of_2_gib_with_one_cpu_busy_is_told_both(doctor):

@@ -14,12 +14,12 @@ import pytest
 
 import forebay
 from forebay import asgi
-from forebay.cli.edge import run
 from forebay.client.faults import JobFailedError, said_of
 from forebay.config import load_settings
 from forebay.engines import open_engine
 from forebay.errors import ConfigError
 from forebay.node.describe import describe_app
+from tests.cli.calling import calls
 
 ROOT = Path(__file__).parents[2]
 HEAD = "import forebay\n\napp = forebay.App()\n\n\n"
@@ -30,14 +30,7 @@ def command(monkeypatch, tmp_path, capsys):
     """Return a function that runs a command in an empty directory and returns (exit code, out, err)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FOREBAY_URL", raising=False)
-
-    def call(*argv):
-        code = run(argv)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return call
+    return calls(capsys)
 
 
 def refusal(tmp_path, text, name="app.py"):
@@ -269,7 +262,7 @@ def test_a_camera_that_cannot_be_reached_is_told_each_second_and_at_the_end(comm
 
     (tmp_path / "pipe.py").write_text(PIPELINE, encoding="utf-8")
     camera = forebay.sources.reconnecting(refused, stream="door")
-    monkeypatch.setattr("forebay.pipeline.command.source_of_text", lambda _: camera)
+    monkeypatch.setattr("forebay.pipeline.command.source_of_text", lambda *_: camera)
     code, out, err = command("stream", "pipe.py", "--source", "x", "--for", "1.2s")
     *live, last = err.splitlines()
     assert code == 0 and "0 sent" in out

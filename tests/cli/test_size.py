@@ -9,23 +9,17 @@ import pytest
 
 from forebay.cli.arrivals import LINE_MAX_B, count_of, read_arrivals, time_of
 from forebay.cli.asked import Asked
-from forebay.cli.edge import run
 from forebay.cli.sizing import answers
 from forebay.cli.sizing_text import toml_of
 from forebay.config import load_settings
+from tests.cli.calling import calls
 
 
 @pytest.fixture
 def size(capsys):
     """Return a function that runs the command and returns (exit code, out, err)."""
-
-    def call(*argv):
-        code = run(["size", *" ".join(argv).split()])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err and "internal error" not in err
-        return code, out, err
-
-    return call
+    call = calls(capsys, "size")
+    return lambda *argv: call(*" ".join(argv).split())
 
 
 PLAN = ["--peak", "60/s", "--service", "50ms", "--wait-max", "200ms"]

@@ -8,12 +8,13 @@ import threading
 import urllib.error
 import urllib.request
 
+import httpx
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forebay.cli.edge import run as forebay
-from forebay.errors import AppError, ForebayError, UnreachableError
+from forebay.errors import AppError, ConfigError, ForebayError, UnreachableError
 from forebay.pipeline import Pipeline, Stage, command
 from forebay.pipeline.board import Board
 from forebay.pipeline.exposition import Exposition, of_board
@@ -144,13 +145,13 @@ def app(tmp_path, monkeypatch):
 
 
 def test_the_command_runs_a_pipeline_and_tells_every_frame(app, monkeypatch, capsys):
-    monkeypatch.setattr(command, "source_of_text", lambda text: frames(10))
+    monkeypatch.setattr(command, "source_of_text", lambda *_: frames(10))
     assert forebay(["stream", app, "--source", "clip.mp4"]) == 0
     assert "bright: 10 sent, 9 served, 1 dropped (10.00%)" in capsys.readouterr().out
 
 
 def test_the_command_exits_with_1_when_more_was_dropped_than_it_may(app, monkeypatch, capsys):
-    monkeypatch.setattr(command, "source_of_text", lambda text: frames(10))
+    monkeypatch.setattr(command, "source_of_text", lambda *_: frames(10))
     assert forebay(["stream", app, "--source", "a", "--drop-max", "0.001", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["streams"][0]["dropped"] == {"failed": 1}
@@ -161,7 +162,7 @@ def test_a_live_pipeline_ends_at_a_signal_after_what_waits_and_is_on_the_board_m
     app, monkeypatch, capsys, tmp_path
 ):
     camera, seen = Camera(), []
-    monkeypatch.setattr(command, "source_of_text", lambda text: camera)
+    monkeypatch.setattr(command, "source_of_text", lambda *_: camera)
 
     def watch():
         camera.feed(1, 2)
@@ -185,7 +186,7 @@ def test_a_live_pipeline_ends_at_a_signal_after_what_waits_and_is_on_the_board_m
 
 def test_a_run_ends_after_its_time(app, monkeypatch, capsys):
     camera = Camera()
-    monkeypatch.setattr(command, "source_of_text", lambda text: camera)
+    monkeypatch.setattr(command, "source_of_text", lambda *_: camera)
     assert forebay(["stream", app, "--source", "cam", "--for", "50ms", "--quiet"]) == 0
     assert camera.closed
 
@@ -247,8 +248,34 @@ def test_a_source_may_be_a_topic_or_what_others_push():
         pushed.close()
 
 
+def test_who_pushes_from_elsewhere_must_show_the_token_of_the_settings():
+    with pytest.raises(
+        ConfigError, match=r"push://0\.0\.0\.0:0 can be reached .* FOREBAY_PUSH_TOKEN"
+    ) as told:
+        source_of_text("push://0.0.0.0:0")
+    assert "token=" not in str(told.value)
+    pushed = source_of_text("push://0.0.0.0:0", "a token of the settings")
+    try:
+        url = f"http://127.0.0.1:{pushed.url.rpartition(':')[2]}/v1/streams/door"
+        assert httpx.put(url, content=b"x").status_code == 401
+        shown = {"authorization": "Bearer a token of the settings"}
+        assert httpx.put(url, content=b"x", headers=shown).status_code != 401
+    finally:
+        pushed.close()
+
+
 @pytest.mark.parametrize(
-    "text", ["push://", "push://127.0.0.1", "push://127.0.0.1:x", "push://h:99999", "kafka://h:1"]
+    "text",
+    [
+        "push://",
+        "push://127.0.0.1",
+        "push://127.0.0.1:x",
+        "push://127.0.0.1:\N{ARABIC-INDIC DIGIT ONE}",
+        "push://h:99999",
+        "push://h:" + "9" * 5000,
+        "kafka://h:1",
+    ],
+    ids=str.__len__,
 )
 def test_a_source_that_is_none_is_one_line(text):
     with pytest.raises(ForebayError) as told:

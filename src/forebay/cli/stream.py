@@ -48,13 +48,15 @@ def stream(
     if not source:
         raise Stop("--source is needed: a file, rtsp://…, kafka://HOST:PORT/TOPIC or push://HOST:PORT", 2)
     most = _share(drop_max)
+    settings = load_settings({"data": data})
     wanted = Wanted(
         target=target,
         sources=source,
-        data=data_directory(load_settings({"data": data})),
+        data=data_directory(settings),
         for_s=None if for_ is None else _seconds("--for", for_),
         grace_s=_seconds("--grace", grace),
         port=None if port is None else _port(port),
+        push_token=None if settings.push_token is None else settings.push_token.reveal(),
     )
     terminal = sys.stderr.isatty()
 

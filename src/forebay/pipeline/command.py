@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     for_s: float | None = None  # None: until the sources end
     grace_s: float = 10.0
     port: int | None = None  # of the pages; None: none
+    push_token: str | None = None
 
 
 def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], None]) -> Report:
@@ -35,7 +36,7 @@ def run(wanted: Wanted, *, say: Callable[[str], None], live: Callable[[str], Non
     cameras were away; `live` a line each second. SIGINT and SIGTERM close the sources and serve what waits;
     a second one ends at once. Raises ForebayError, and the error of a source that failed."""
     pipeline = load_pipeline(wanted.target)
-    sources = [source_of_text(text) for text in wanted.sources]
+    sources = [source_of_text(text, wanted.push_token) for text in wanted.sources]
     stopping = threading.Event()
     signals = 0
 

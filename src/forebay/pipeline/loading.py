@@ -3,7 +3,7 @@
 from typing import Any
 
 from forebay.child.loading import LoadError, load_module, split_reference
-from forebay.errors import AppError, InvalidError
+from forebay.errors import AppError, ConfigError, InvalidError
 from forebay.pipeline.pipeline import Pipeline
 
 
@@ -32,9 +32,10 @@ def load_pipeline(reference: str) -> Pipeline:
     raise AppError(f"{place}: no forebay.Pipeline in it; write pipeline = forebay.Pipeline(...)")
 
 
-def source_of_text(text: str) -> Any:
+def source_of_text(text: str, push_token: str | None = None) -> Any:
     """Return the source of "clip.mp4", "rtsp://…" or "kafka://host:9092/topic", each also after "name=", the
-    name of its stream, or of "push://127.0.0.1:8090", where others send. Raises ForebayError with one line.
+    name of its stream, or of "push://127.0.0.1:8090", where others send, who show `push_token` if there is
+    one. Raises ForebayError with one line.
     """
     from forebay import sources
 
@@ -47,8 +48,20 @@ def source_of_text(text: str) -> Any:
         servers, _, topic = address.removeprefix("kafka://").partition("/")
         return sources.kafka(servers, topic, stream=stream or None)
     if address.startswith("push://"):
-        host, _, port = address.removeprefix("push://").rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65_535:
-            raise InvalidError(f"a push source is push://HOST:PORT, not {address!r:.80}")
-        return sources.push(host=host.strip("[]"), port=int(port), streams=[stream] if stream else None)
+        return _pushed(address, stream, push_token)
     return sources.ffmpeg(address, stream=stream or None)
+
+
+def _pushed(address: str, stream: str, token: str | None) -> Any:
+    from forebay import sources
+    from forebay.server.listener import is_loopback
+
+    host, _, port = address.removeprefix("push://").rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
+        raise InvalidError(f"a push source is push://HOST:PORT, not {address!r:.80}")
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"{address:.80} can be reached from elsewhere: set a token that senders show, FOREBAY_PUSH_TOKEN"
+        )
+    return sources.push(host=host, port=int(port), streams=[stream] if stream else None, token=token)
