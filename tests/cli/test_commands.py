@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forebay.cli.edge import run
 from forebay.cli.explain import sentence
 from forebay.cli.show import estimate, readable
 from forebay.client.records import JobFacts
+from tests.cli.calling import calls
 from tests.client.basin import Basin
 
 
@@ -29,14 +29,7 @@ def basin(monkeypatch):
 @pytest.fixture
 def forebay(basin, capsys):
     """Return a function that runs a command and returns (exit code, out, err)."""
-
-    def call(*argv):
-        code = run(argv)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return call
+    return calls(capsys)
 
 
 @pytest.fixture
@@ -415,3 +408,25 @@ def test_the_sentence_names_the_breaker_inside_the_handler_that_put_a_job_off():
 def test_a_job_handle_says_that_its_result_is_degraded():
     assert JobFacts({"degraded": "fallback"}).degraded == "fallback"
     assert JobFacts({"degraded": None}).degraded is None
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("submit echo 5 --wait", "5 minutes"),
+        ("jobs watch {job}", "60 s"),
+        ("submit echo @{lines} --wait", "5 minutes"),
+    ],
+)
+def test_who_waits_for_a_server_that_is_away_says_so_once_and_for_how_long(
+    forebay, basin, job_id, tmp_path, command, left
+):
+    lines = tmp_path / "in.ndjson"
+    lines.write_text("1\n")
+    basin.run_after_polls = 1
+    basin.scripts = [None, *["refuse-connection"] * 3]
+    code, _, err = forebay(*command.format(job=job_id, lines=lines).split())
+    told = [line for line in err.splitlines() if "waiting" in line]
+    assert code == 0 and len(told) == 1, err
+    assert told[0].startswith("forebay: cannot reach ") and told[0].endswith(f"; waiting up to {left} for it")
+    assert not basin.scripts

@@ -1,12 +1,17 @@
 """`forebay submit` of many: what is one and what is many, the results file, pace, and going on."""
 
+import asyncio
 import json
 import os
 
 import pytest
 
 from forebay.cli.edge import run
-from forebay.cli.reading import DOCUMENT_MAX_B
+from forebay.cli.many import AHEAD_BYTES_MAX, Reader
+from forebay.cli.reading import DOCUMENT_MAX_B, Row
+from forebay.client import AsyncClient
+from forebay.client.bulk import Line
+from forebay.client.carry import FRESH_BYTES_MAX, Carrier
 from tests.client.basin import Basin
 
 
@@ -236,3 +241,47 @@ def test_a_rate_is_kept(basin):
     assert run(["submit", "echo", write("in.ndjson", *[str(n) for n in range(60)]), "--rate", "100/s"]) == 0
     times = [at for method, _, at in basin.requests if method == "POST"]
     assert times[-1] - times[0] >= 0.5
+
+
+def test_what_is_read_ahead_of_a_slow_server_is_bounded_in_bytes():
+    """Lines may be of 8 MiB, and 512 of them are a machine's memory."""
+    read = []
+
+    def rows():
+        for number in range(1, 65):
+            read.append(number)
+            yield Row(number, bytes(1 << 20))
+
+    async def run():
+        reader = Reader(rows())
+        async with asyncio.timeout(30):
+            while reader._held_b < AHEAD_BYTES_MAX:
+                await asyncio.sleep(0.002)
+            assert len(read) <= 18
+            taken = []
+            while some := await reader.take(5):
+                taken += [row.number for row in some]
+        assert taken == list(range(1, 65))
+
+    asyncio.run(run())
+
+
+def test_lines_that_were_not_sent_yet_are_bounded_in_bytes(basin):
+    basin.accept_delay_s = 60.0
+    taken = []
+
+    async def source(count):
+        taken.append(count)
+        return [Line(len(taken), bytes(1 << 20))]
+
+    async def run():
+        async with asyncio.timeout(30), AsyncClient(basin.url) as client:
+            carrier = Carrier(client.transport, client.terms, rate_per_s=None, concurrency=2, wait=False)
+            reading = asyncio.ensure_future(anext(carrier.run(source)))
+            while carrier._fresh_b < FRESH_BYTES_MAX:
+                await asyncio.sleep(0.002)
+            assert len(taken) <= 16 + 2 + 1
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    asyncio.run(run())

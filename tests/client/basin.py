@@ -18,7 +18,7 @@ class Basin:
         self.keys = {}  # idempotency key -> job_id
         self.bodies = {}  # idempotency key -> payload and task
         self.requests = []  # (method, path, at)
-        self.scripts = []  # answers for the next requests: (status, headers, problem) or "drop" or "cut"
+        self.scripts = []  # answers for the next requests: (status, headers, problem) or "drop", "cut" or "dribble"
         self.refuse_lines = 0  # so many lines get 429
         self.line_retry_after_s = 0.05
         self.line_code = "queue_full"
@@ -103,15 +103,20 @@ class Basin:
         status, value, extra = self._do(method, unquote(parts.path), query, headers, body)
         if script == "drop":
             return False
-        return await self._answer(writer, status, value, extra, cut=script == "cut")
+        return await self._answer(
+            writer, status, value, extra, cut=script == "cut", dribble=script == "dribble"
+        )
 
-    async def _answer(self, writer, status, value, extra, cut=False):
+    async def _answer(self, writer, status, value, extra, cut=False, dribble=False):
         raw = value if isinstance(value, bytes) else json.dumps(value).encode()
         kind = "application/problem+json" if status >= 400 else "application/json"
         headers = {"content-type": kind, "content-length": str(len(raw)), **extra}
         lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
         writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode("latin-1"))
-        writer.write(raw[: len(raw) // 2] if cut else raw)
+        for at in range(len(raw) if dribble else 0):
+            writer.write(raw[at : at + 1])
+            await asyncio.sleep(0.05)
+        writer.write(b"" if dribble else raw[: len(raw) // 2] if cut else raw)
         await writer.drain()
         return not cut
 

@@ -67,6 +67,23 @@ def test_a_refused_submit_waits_as_long_as_the_server_said(basin, client):
     assert 0.3 <= second - first < 25.0, "the exact time, not the whole seconds of the header"
 
 
+def test_events_that_are_none_are_not_waited_for_byte_by_byte(basin):
+    """A server that says a byte now and then is never silent for long, and never done."""
+    with Client(basin.url, timeout=0.5, retry_for=0) as client:
+        job = client.submit("echo", 1)
+        basin.scripts = ["dribble"]
+        with pytest.raises(UnreachableError, match="no whole answer in time"):
+            next(client.events(job.job_id))
+
+    async def awaited():
+        async with AsyncClient(basin.url, timeout=0.5, retry_for=0) as client:
+            basin.scripts = ["dribble"]
+            await anext(client.events(job.job_id))
+
+    with pytest.raises(UnreachableError, match="no whole answer in time"):
+        asyncio.run(awaited())
+
+
 def test_should_not_retry_is_obeyed(basin, client):
     basin.scripts = [(503, {"x-should-retry": "false"}, problem(503, "draining")[1])]
     with pytest.raises(Exception, match="draining"):

@@ -30,6 +30,45 @@ def answer(status, body=b"", **headers):
     return Answer(status, {name.replace("_", "-"): text for name, text in headers.items()}, body)
 
 
+def test_what_can_be_read_once_is_not_sent_again_whatever_the_answer():
+    """Its first part is gone, and the rest would be taken for the whole."""
+    once = Call("PUT", "/v1/blobs", source=lambda: iter(()), repeatable=False)
+    for status in (429, 503):
+        assert not may_repeat(once, answer(status, b'{"retry_after_s": 1}', retry_after="1"))
+        assert may_repeat(once._replace(repeatable=True), answer(status))
+    assert may_repeat(once, Lost("refused", sent=False)) and not may_repeat(once, Lost("reset", sent=True))
+
+
+def test_what_killed_its_worker_is_no_refusal_at_the_door():
+    lost = answer(503, b'{"code": "worker_lost", "retry_after_s": 1}')
+    assert not may_repeat(POST, lost) and may_repeat(GET, lost)
+    assert may_repeat(POST, answer(503, b'{"code": "draining"}'))
+
+
+def test_an_outage_is_told_once_with_how_long_it_is_waited_for():
+    told = []
+    known = Known()
+    patience = Patience(
+        now=0.0, retry_for_s=60.0, unreachable_for_s=2.0, known=known, away=lambda *why: told.append(why)
+    )
+    gone = Lost("Connection refused", sent=False)
+    patience.refused(gone, now=0.0, draw=0.0)
+    assert not told, "a server that was never there is given up soon, and that is told then"
+    patience.success(0.0)
+    patience.refused(answer(429, b"{}"), now=1.0, draw=0.0)
+    for now in (10.0, 11.0, 12.0):
+        assert patience.refused(gone, now=now, draw=0.0) is not None
+    assert [(str(why), left_s) for why, left_s in told] == [
+        ("cannot reach the server: Connection refused", 50.0)
+    ]
+    other = Patience(now=12.0, retry_for_s=60.0, known=known, away=lambda *why: told.append(why))
+    other.refused(gone, now=12.0, draw=0.0)
+    assert len(told) == 1, "another verb of the same client"
+    patience.success(13.0)
+    patience.refused(answer(503, b'{"code": "draining"}'), now=13.0, draw=0.0)
+    assert len(told) == 2
+
+
 def test_backoff_is_100_200_400_800_ms_up_to_2_s_and_never_overflows():
     waits = [backoff_s(failures=n, draw=1.0) for n in range(5000)]
     assert [round(wait, 3) for wait in waits[1:7]] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0]

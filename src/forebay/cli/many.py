@@ -25,6 +25,7 @@ from forebay.client.wire import object_of
 from forebay.errors import ForebayError, InvalidError
 
 AHEAD_MAX = 512  # lines read before they are wanted
+AHEAD_BYTES_MAX = 16 * 1024 * 1024  # and what they hold; one line may be alone above it
 SHOWN_MAX = 5  # refusals told on the terminal; all are in --out
 BAR_EVERY_S = 0.1
 LINE_SHOWN_MAX = 200  # characters of one job on standard output
@@ -35,7 +36,8 @@ class Reader:
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
-        self._room = threading.Semaphore(AHEAD_MAX)
+        self._room = threading.Condition()
+        self._held_b = 0  # in rows that are ready
         self._ready: deque[Row | BaseException | None] = deque()
         self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -55,17 +57,24 @@ class Reader:
                 break
             found.append(row)
             self._ready.popleft()
-            self._room.release()
+            with self._room:
+                self._held_b -= len(row.text)
+                self._room.notify()
         return found
 
     def _read(self) -> None:
         try:
             for row in self._rows:
-                self._room.acquire()
+                with self._room:
+                    self._room.wait_for(self._has_room)
+                    self._held_b += len(row.text)
                 self._give(row)
             self._give(None)
         except BaseException as error:
             self._give(error)
+
+    def _has_room(self) -> bool:
+        return len(self._ready) < AHEAD_MAX and self._held_b < AHEAD_BYTES_MAX
 
     def _give(self, row: Row | BaseException | None) -> None:
         self._ready.append(row)

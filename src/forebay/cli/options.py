@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from forebay.cli.show import Stop
+from forebay.cli.show import Stop, complain
+from forebay.core.units import print_duration
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
@@ -65,7 +66,14 @@ def _open(kind: type[C], url: str | None, api_key: str | None, retry_for: str, b
         client: C = make(settings.url, key, retry_for=retry_for, unreachable_for=REACH_S, budget=budget)
     except ForebayError as error:
         raise Stop(str(error), 2) from None
+    opened: Any = client
+    opened.terms = opened.terms._replace(away=_say_away)
     return client
+
+
+def _say_away(fault: ForebayError, left_s: float) -> None:
+    """Say that a command is not stuck: it waits for its server."""
+    complain(f"{fault}; waiting up to {print_duration(left_s)} for it")
 
 
 def pairs(texts: list[str] | None) -> dict[str, str] | None:

@@ -21,6 +21,7 @@ from forebay.errors import ForebayError, NotFinishedError, TooLargeError, Unreac
 CONCURRENCY = 16  # calls in flight
 CHUNK_MAX = 200  # lines of one call
 WINDOW_MAX = 1000  # items taken from the source and not yet taken by the reader
+FRESH_BYTES_MAX = 16 * 1024 * 1024  # of lines that were not sent yet: no more are taken from the source then
 POLL_SLICE_S = 2.0  # a job that is not done after this makes room for others at the polls
 POLLS_MAX = 16  # jobs waited for at the same time
 
@@ -65,6 +66,7 @@ class Carrier:
         self._progress = progress
         self._chunk_max = 1 if ordered else CHUNK_MAX
         self._fresh: deque[Line] = deque()
+        self._fresh_b = 0
         self._again: deque[Line] = deque()
         self._waiting: deque[tuple[int, str]] = deque()
         self._source_ended = False
@@ -112,7 +114,7 @@ class Carrier:
     async def _pump(self, source: Source) -> None:
         while True:
             room = min(WINDOW_MAX - self._open, CHUNK_MAX - len(self._fresh))
-            if room <= 0:
+            if room <= 0 or self._fresh_b >= FRESH_BYTES_MAX:
                 await _ring(self._pump_bell)
                 continue
             batch = await source(room)
@@ -122,6 +124,7 @@ class Carrier:
                     self._emit(item)
                 else:
                     self._fresh.append(item)
+                    self._fresh_b += len(item.body)
             self._source_ended = not batch
             self._door_bell.set()
             if not batch:
@@ -172,6 +175,8 @@ class Carrier:
             size += len(queue[0].body)
             if lines and size > CHUNK_BYTES_MAX:
                 break
+            if queue is self._fresh:
+                self._fresh_b -= len(queue[0].body)
             lines.append(queue.popleft())
         return lines
 
@@ -223,6 +228,7 @@ class Carrier:
         fault = fault_of(reply, self._terms.url)
         if self._hold(hint_of(fault)) is None:
             raise fault
+        self._patience.tell(reply, fault, now=self._terms.now())
         self._again.extendleft(reversed(lines))
         self._tell()
 

@@ -11,7 +11,7 @@ from forebay.client.faults import JobFailedError, RemoteError, fault_of
 from forebay.client.policy import RETRY_FOR_S, STANDARD, Backoff, Known, Patience, may_repeat
 from forebay.client.records import FINAL
 from forebay.client.wire import Answer, Call, Lost, Pause, View, object_of, objects_of
-from forebay.errors import NoResultError, NotFinishedError
+from forebay.errors import ForebayError, NoResultError, NotFinishedError
 
 T = TypeVar("T")
 Plan = Generator[Call | Pause, Answer | Lost | None, T]
@@ -32,6 +32,9 @@ class Terms(NamedTuple):
     url: str = ""
     known: Known | None = None  # None: every verb finds out anew
     backoff: Backoff = STANDARD
+    away: Callable[[ForebayError, float], object] | None = (
+        None  # hears of outages, and how long they may take
+    )
 
     def patience(self) -> Patience:
         """Return a fresh patience that begins now."""
@@ -41,6 +44,7 @@ class Terms(NamedTuple):
             unreachable_for_s=self.unreachable_for_s,
             known=self.known,
             backoff=self.backoff,
+            away=self.away,
         )
 
 

@@ -1,8 +1,9 @@
 """Patience: what is tried again, when, and for how long. Time and chance are arguments."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from forebay.client.faults import fault_of, retry_after_s
+from forebay.client.faults import fault_of, problem_of, retry_after_s
 from forebay.client.holding import HOLDS_MAX, Holding
 from forebay.client.wire import Answer, Call, Lost
 from forebay.core.retry_budget import RETRIES_PER_S, RetryBudget
@@ -19,6 +20,9 @@ SPREAD_MAX_S = 2.0  # callers that were all told the same second return over thi
 
 AGAIN = frozenset({408, 425, 429, 502, 503, 504})
 AGAIN_WHEN_TOLD = frozenset({409, 507})  # only with a Retry-After: "not yet", not "no"
+BEGUN = frozenset({"worker_lost"})  # codes of a 503 behind the door: something was done
+AWAY = frozenset({502, 503, 504})
+AWAY_TOLD_S = 5.0  # who waits no longer than this for a server says so in the end
 
 
 class Backoff(NamedTuple):
@@ -92,8 +96,11 @@ def may_repeat(call: Call, reply: Answer | Lost) -> bool:
         return told == "true" and call.repeatable
     if reply.status in AGAIN_WHEN_TOLD:
         return call.repeatable and retry_after_s(reply) is not None
+    if call.repeatable:
+        return reply.status in AGAIN
     # 429 and 503 are refusals at the door: nothing was done, so even a call that is not repeatable may go.
-    return reply.status in (429, 503) or (reply.status in AGAIN and call.repeatable)
+    # What was read to be sent is gone, though.
+    return reply.status in (429, 503) and call.source is None and problem_of(reply).get("code") not in BEGUN
 
 
 class Known:
@@ -101,10 +108,11 @@ class Known:
     restart in the middle of its life is waited out like any outage; how long a job takes, as last told; the
     retries that may still be made; and of which kinds the server takes few."""
 
-    __slots__ = ("holding", "reached", "retries", "service_s")
+    __slots__ = ("away", "holding", "reached", "retries", "service_s")
 
     def __init__(self, *, hold_back: bool = True, retries_per_s: float = RETRIES_PER_S) -> None:
         self.reached = False
+        self.away = False  # and that was told
         self.service_s: float | None = None
         self.retries = RetryBudget(retries_per_s)
         self.holding = Holding(on=hold_back, trickle_per_s=retries_per_s)
@@ -116,7 +124,9 @@ class Patience:
     `unreachable_for_s` is the shorter patience while no connection has been established yet.
     """
 
-    __slots__ = ("_backoff", "_failures", "_held", "_known", "_since", "retry_for_s", "unreachable_for_s")
+    __slots__ = (
+        "_away", "_backoff", "_failures", "_held", "_known", "_since", "retry_for_s", "unreachable_for_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -126,7 +136,9 @@ class Patience:
         unreachable_for_s: float | None = None,
         known: Known | None = None,
         backoff: Backoff = STANDARD,
+        away: Callable[[ForebayError, float], object] | None = None,
     ) -> None:
+        self._away = away
         self.retry_for_s = retry_for_s
         self.unreachable_for_s = retry_for_s if unreachable_for_s is None else unreachable_for_s
         self._known = known or Known()
@@ -148,6 +160,7 @@ class Patience:
     def success(self, now: float) -> None:
         """Begin anew: the server took something."""
         self.meet()
+        self._known.away = False
         self._known.retries.succeeded()
         self._since = now
         self._failures = 0
@@ -182,7 +195,21 @@ class Patience:
         Gives up at once when the server asks for more time than is left: waiting would be in vain.
         """
         self.meet(reply)
-        return self.wait_s(hint_of(fault_of(reply)), now=now, draw=draw)
+        fault = fault_of(reply)
+        wait_s = self.wait_s(hint_of(fault), now=now, draw=draw)
+        if wait_s is not None:
+            self.tell(reply, fault, now=now)
+        return wait_s
+
+    def tell(self, reply: Answer | Lost, fault: ForebayError, *, now: float) -> None:
+        """Have whoever wants to hear it hear that the server is away, and for how long it is waited for at
+        most: once, until it is back."""
+        left_s = self._since + self.retry_for_s - now
+        is_away = isinstance(reply, Lost) or reply.status in AWAY
+        if self._away is None or self._known.away or not is_away or not self.met or left_s < AWAY_TOLD_S:
+            return
+        self._known.away = True
+        self._away(fault, left_s)
 
     def wait_s(self, hint: Hint, *, now: float, draw: float) -> float | None:
         """As `refused`, from what it said alone.

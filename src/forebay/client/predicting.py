@@ -1,6 +1,5 @@
 """predict of both clients: one answer within a deadline, in memory; refused at once when there is no time."""
 
-import json
 import math
 from typing import Any
 from urllib.parse import quote
@@ -90,4 +89,4 @@ def _predicted(call: Call, terms: Terms, retry: bool) -> Plan[Any]:
             raise fault_of(reply, terms.url)
         answer = reply
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return json.loads(answer.body) if kind == "application/json" else answer.body
+    return plans.read_json(answer) if kind == "application/json" else answer.body

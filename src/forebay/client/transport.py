@@ -22,6 +22,7 @@ CONNECT_S = 5.0
 ANSWER_MAX_B = 64 * 1024 * 1024
 CONNECTIONS_MAX = 200
 _NUMBERED = re.compile(r"^\[(Errno|SSL)\b[^\]]*\] ?")  # "[Errno 111] Connection refused"
+_NOT_WHOLE = "no whole answer in time"
 _PLACED = re.compile(r" \(_ssl\.c:\d+\)$")
 
 # httpcore asks `sniffio` which event loop runs, several times a call; where it is not installed, each of
@@ -185,7 +186,7 @@ class SyncTransport:
                     body += part
                     _checked(answer, body)
                     if self._now() > end:
-                        return Lost("no whole answer in time", sent=True)
+                        return Lost(_NOT_WHOLE, sent=True)
                 return _answer(answer, body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost(error)
@@ -199,10 +200,12 @@ class SyncTransport:
             if _is_stream(answer):
                 return answer
             try:
-                body = bytearray()
+                body, end = bytearray(), self._now() + self.place.timeout_s
                 for part in answer.iter_raw():
                     body += part
                     _checked(answer, body)
+                    if self._now() > end:
+                        return Lost(_NOT_WHOLE, sent=True)
                 return _answer(answer, body)
             finally:
                 answer.close()
@@ -246,7 +249,7 @@ class AsyncTransport:
                     _checked(answer, body)
                 return _answer(answer, body)
         except TimeoutError:
-            return Lost("no whole answer in time", sent=True)
+            return Lost(_NOT_WHOLE, sent=True)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost(error)
 
@@ -260,12 +263,15 @@ class AsyncTransport:
                 return answer
             try:
                 body = bytearray()
-                async for part in answer.aiter_raw():
-                    body += part
-                    _checked(answer, body)
+                async with asyncio.timeout(self.place.timeout_s):
+                    async for part in answer.aiter_raw():
+                        body += part
+                        _checked(answer, body)
                 return _answer(answer, body)
             finally:
                 await answer.aclose()
+        except TimeoutError:
+            return Lost(_NOT_WHOLE, sent=True)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return _lost(error)
 
