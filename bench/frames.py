@@ -92,10 +92,18 @@ def rate_of(
             if not count:
                 first_at, cpu_s = last_at, time.process_time()
             count += 1
-    reader_us = (time.process_time() - cpu_s) / count * 1e6
+    cpu_s = time.process_time() - cpu_s
     writer_us = told.recv()
     writer.join()
-    return {"per_s": (count - 1) / (last_at - first_at), "writer_us": writer_us, "reader_us": reader_us}
+    if count < 2:
+        raise SystemExit(
+            f"frames: {count} frames came in {seconds:g} s, too few for a rate: give a larger --secs"
+        )
+    return {
+        "per_s": (count - 1) / (last_at - first_at),
+        "writer_us": writer_us,
+        "reader_us": cpu_s / count * 1e6,
+    }
 
 
 def slots_of(shape: tuple[int, ...], count: int) -> list[Any]:
