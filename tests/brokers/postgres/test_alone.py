@@ -7,29 +7,12 @@ import pytest
 
 from forebay.brokers.postgres.alone import ENTERED_MAX
 from forebay.brokers.postgres.wire import channel_of
-from forebay.core import settle
-from forebay.core.fairness import Share
 from forebay.core.job import Sweep, Verdict
 from forebay.core.lifecycle import State
-from tests.brokers.shared.sharing import WAIT_MAX_S, a_job, clock, finish, lease, shared
+from tests.brokers.shared.sharing import WAIT_MAX_S, a_job, clock, finish, lease, shared, taken
 from tests.waiting import until
 
 pytestmark = pytest.mark.engines
-
-
-async def taken(broker, job):
-    """Submit a job for which somebody waits; return the receipt and the leases."""
-    asked = []
-
-    def rung(task):
-        asked.append(broker.lease(task, limit=10, lease_s=30.0, worker="w", now=clock.now()))
-
-    unhang = broker.on_work(rung)
-    try:
-        (receipt,) = await broker.enqueue([job], now=clock.now())
-        return receipt, await asked[0]
-    finally:
-        unhang()
 
 
 def ways(broker, monkeypatch):
@@ -107,49 +90,6 @@ def test_what_others_did_with_lone_jobs_is_seen_after_a_few_of_them(server, monk
             await asyncio.sleep(0.01)
 
     shared(server, "seen_soon", body, count=2)
-
-
-def test_who_waits_for_a_job_hears_how_it_ended_as_a_reader_finds_it(server):
-    async def body(broker, other):
-        heard, afar = [], []
-        broker.on_change(heard.extend)
-        other.on_change(afar.extend)
-        jobs = [a_job(broker, metadata=b"{}"), *(a_job(broker) for _ in range(3))]
-        await broker.enqueue(jobs, now=clock.now())
-        held = await lease(broker)
-        steps = [settle.complete(one, output=b"1", now=clock.now()) for one in held]
-        assert await broker.commit(steps[:1], now=clock.now()) == [True]  # alone, and together
-        assert await broker.commit(steps[1:], now=clock.now()) == [True] * 3
-        ends = [change for change in heard if change.state is State.SUCCEEDED]
-        assert {change.job_id for change in ends} == {job.id for job in jobs}
-        for change in ends:
-            assert change.settled.record() == await broker.get(change.job_id, now=clock.now())
-        assert not len(broker._grants.granted), "what has ended is forgotten"
-        assert all(change.settled is None for change in afar)
-
-    shared(server, "heard_end", body, count=2)
-
-
-@pytest.mark.parametrize("behind", ["older", "paused", "chained", "bounded"])
-def test_a_lone_job_is_not_granted_out_of_turn(server, behind):
-    async def body(broker, other):
-        await still(broker)
-        first = a_job(broker, tenant="a", ordering_key="k" if behind == "chained" else None)
-        job = a_job(broker, tenant="a", ordering_key=first.ordering_key)
-        if behind in {"older", "chained"}:
-            await other.enqueue([first], now=clock.now())
-        if behind == "paused":
-            await other.pause("echo", paused=True, now=clock.now())
-        if behind == "bounded":
-            broker.set_shares({"a": Share(running_max=1)})
-            await other.enqueue([first], now=clock.now())
-            assert len(await lease(other, limit=1)) == 1
-        receipt, leases = await taken(broker, job)
-        assert receipt.verdict is Verdict.STORED
-        expected = {"older": [first.id, job.id], "chained": [first.id], "paused": [], "bounded": []}
-        assert [one.job.id for one in leases] == expected[behind]
-
-    shared(server, f"turn_{behind}", body, count=2)
 
 
 @pytest.mark.parametrize(

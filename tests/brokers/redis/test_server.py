@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from forebay.brokers.redis import RedisBroker
+from forebay.brokers.redis import store as store_module
 from forebay.clock import SystemClock
 from forebay.core import settle
 from forebay.core.lifecycle import State
@@ -47,6 +48,62 @@ def test_a_full_memory_refuses_what_is_new_and_lets_what_runs_end(own):
             await broker.enqueue([a_job(broker, clock)], now=clock.now())
         finally:
             await broker.close()
+
+    asyncio.run(run())
+
+
+def test_a_full_memory_that_refuses_a_submission_grants_the_lease_that_came_with_it(own):
+    clock = SystemClock()
+
+    async def run():
+        broker = await RedisBroker.open(own.url(), clock=clock)
+        try:
+            waiting = [a_job(broker, clock) for _ in range(2)]
+            await broker.enqueue(waiting, now=clock.now())
+            await asyncio.to_thread(own.ask, "CONFIG", "SET", "maxmemory", "1")
+            asked = []
+            broker.on_work(
+                lambda task: asked.append(
+                    broker.lease(task, limit=5, lease_s=60.0, worker="w", now=clock.now())
+                )
+            )
+            with pytest.raises(StoreFullError):
+                await broker.enqueue([a_job(broker, clock)], now=clock.now())
+            assert [lease.job for lease in await asked[0]] == waiting
+        finally:
+            await broker.close()
+
+    asyncio.run(run())
+
+
+def test_each_connection_that_answered_a_moment_ago_is_taken_as_it_is(own, monkeypatch):
+    clock = SystemClock()
+    asked, ask = [], store_module.ask
+
+    async def noting(connection, *command):
+        asked.append(command[0])
+        return await ask(connection, *command)
+
+    async def run():
+        broker = await RedisBroker.open(own.url(), clock=clock)
+        try:
+            await broker._upkeep.close()
+            held = await broker._connections.take()  # by whoever tells others, say
+            await broker.enqueue([a_job(broker, clock)], now=clock.now())
+            other = await broker._connections.take()
+            await broker._connections.give(held, whole=True)
+            await broker.enqueue([a_job(broker, clock)], now=clock.now())
+            await broker._connections.give(other, whole=True)
+            monkeypatch.setattr(store_module, "ask", noting)
+            monkeypatch.setattr(store_module, "ALIVE_S", 3600.0)
+            await broker.enqueue([a_job(broker, clock)], now=clock.now())
+            held = await broker._connections.take()
+            await broker.enqueue([a_job(broker, clock)], now=clock.now())
+            await broker._connections.give(held, whole=True)
+            assert asked == ["EVALSHA"] * 2
+        finally:
+            await broker.close()
+        assert not broker._connections.answered_at
 
     asyncio.run(run())
 

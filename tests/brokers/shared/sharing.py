@@ -40,3 +40,18 @@ async def lease(broker, limit=10, worker="w", lease_s=30.0):
 async def finish(broker, leases):
     done = [settle.complete(one, output=b"1", now=clock.now()) for one in leases]
     return await broker.commit(done, now=clock.now())
+
+
+async def taken(broker, job):
+    """Submit a job for which somebody waits; return the receipt and the leases."""
+    asked = []
+
+    def rung(task):
+        asked.append(broker.lease(task, limit=10, lease_s=30.0, worker="w", now=clock.now()))
+
+    unhang = broker.on_work(rung)
+    try:
+        (receipt,) = await broker.enqueue([job], now=clock.now())
+        return receipt, await asked[0]
+    finally:
+        unhang()

@@ -40,6 +40,7 @@ class Connections:
         self._retry_at = 0.0
         self._backoff_s = BACKOFF_MIN_S
         self.opened = 0  # connections ever made
+        self.answered_at: dict[Connection, float] = {}  # when each was known to live, of those that are
 
     async def take(self) -> Connection:
         """Return a connection that nobody waits on. Give it back with `give`."""
@@ -60,6 +61,7 @@ class Connections:
         """Take a connection back; one that is not `whole` is closed."""
         try:
             if not whole or self._closed:
+                self.answered_at.pop(connection, None)
                 await let_go(connection)
             else:
                 self._free.append(connection)
@@ -69,6 +71,8 @@ class Connections:
     async def forget_free(self) -> None:
         """Close those that are free: the server they went to is gone."""
         free, self._free = self._free, []
+        for connection in free:
+            self.answered_at.pop(connection, None)
         await let_go(*free)
 
     async def connect(self) -> Connection:

@@ -32,7 +32,11 @@ class Endings:
         asked = [
             (one.job_id, one.fence, one.progress, one.checkpoint, _blobs(one.checkpoint)) for one in claims
         ]
-        return [_HOLDS[one] for one in await tx.run("extend", claims=asked, lease=float(lease_s))]
+        holds = [_HOLDS[one] for one in await tx.run("extend", claims=asked, lease=float(lease_s))]
+        for claim, hold in zip(claims, holds, strict=True):
+            if hold is Hold.LOST:
+                self._grants.granted.drop(claim.job_id)
+        return holds
 
     async def commit(self, tx: Tx, transitions: Sequence[Transition]) -> list[bool]:
         """Apply each transition whose fence is current and whose job is running; answer in order."""
@@ -45,14 +49,14 @@ class Endings:
         answers = await self._apply(tx, part, forced=False)
         applied: list[bool] = []
         for step, answer in zip(part, answers, strict=True):
-            now_is = step
-            if answer[0] == b"?":
+            now_is, cancelled = step, answer[0] == b"?"
+            if cancelled:
                 lease = lease_of((step.job_id.encode(), answer[1]))
                 now_is = settle.cancelled_instead(step, lease) if lease.fence == step.fence else step
                 (answer,) = await self._apply(tx, [now_is], forced=True)
             applied.append(answer[0] == b"1")
             if applied[-1]:
-                self._tell(tx, now_is, answer)
+                self._tell(tx, now_is, answer, as_asked=not cancelled)
         return applied
 
     async def _apply(self, tx: Tx, steps: Sequence[Transition], *, forced: bool) -> Sequence[Any]:
@@ -81,10 +85,13 @@ class Endings:
             return []
         return self._deadly.inputs.charged(record_of(found).job, step.charge, at=step.at)
 
-    def _tell(self, tx: Tx, step: Transition, answer: Sequence[Any]) -> None:
+    def _tell(self, tx: Tx, step: Transition, answer: Sequence[Any], *, as_asked: bool) -> None:
         task, tenant, priority = answer[1].decode(), answer[2].decode(), int(answer[3])
-        self._grants.settled(task, step.job_id, step.event, step.at - (float(answer[4]) + tx.skew_s))
-        tx.news.changed(step.job_id, task, step.state)
+        started_at = float(answer[4])
+        self._grants.settled(task, step.job_id, step.event, step.at - (started_at + tx.skew_s))
+        settled = self._grants.granted.settled(step, started_at)
+        told = settled if step.state in FINAL and as_asked else None  # another than its holder knew
+        tx.news.changed(step.job_id, task, step.state, told)
         if answer[5] == b"1":
             tx.news.work.add(task)
         if self._grants.frees(task, tenant, priority):

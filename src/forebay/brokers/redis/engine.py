@@ -24,6 +24,7 @@ from forebay.brokers.redis.opening import prepare
 from forebay.brokers.redis.outbox import RedisOutbox
 from forebay.brokers.redis.reads import Reads
 from forebay.brokers.redis.store import Store, Tx
+from forebay.brokers.redis.together import Together
 from forebay.brokers.redis.upkeep import Upkeep
 from forebay.brokers.redis.wire import Wire
 from forebay.brokers.shared.bells import Bells
@@ -89,7 +90,10 @@ class RedisBroker:
         self._changes = Changes(self._deadly, self._gauge)
         self._reads = Reads(self._store, self._keeping, self._grants)
         self._bells = Bells()
-        self._committer = Committer(self._store, self._merged, self._tell, mixed=False)
+        together = Together(self._store, self._grants)
+        self._committer = Committer(
+            self._store, self._merged, self._tell, mixed=False, one_step=together.take, joined=True
+        )
         self._mint = IdMint(secrets.token_bytes)
         self.outbox = RedisOutbox(self._write, self._store, self._knows, self._bells.on_owed)
         self.crons = RedisCrons(self._write, self._store)
@@ -141,12 +145,14 @@ class RedisBroker:
         return self._mint.new(now)
 
     def enqueue(self, jobs: Sequence[Job], *, now: float) -> Awaitable[list[Receipt]]:
-        """Store each job once, durably; answer in order."""
+        """Store each job once, durably; answer in order. Who waits for work here is rung at once, so that the
+        lease it asks for goes with them."""
         jobs = list(jobs)
         op: Op[list[Receipt]] = Op(Kind.ENQUEUE, now, jobs, size_b=sum(job.size for job in jobs))
         future = self._committer.put(op)
         self._gauge.comes(jobs, 1)
         future.add_done_callback(lambda _: self._gauge.comes(jobs, -1))
+        self._bells.coming({job.task for job in jobs if job.run_at <= now})
         return future
 
     def lease(

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from forebay.brokers.redis.rows import lease_of
 from forebay.brokers.redis.store import Tx
+from forebay.brokers.shared.granted import Granted
 from forebay.core.fairness import FairShare, Share, Shares
 from forebay.core.job import AGEING_S, Lease
 from forebay.core.lifecycle import State
@@ -45,6 +46,7 @@ class Grants:
         self._fairs: dict[str, FairShare] = {}
         self._reserves: dict[str, Reserve] = {}
         self.orders: dict[str, Order] = {}
+        self.granted = Granted()
         self._undo: list[Callable[[], object]] = []  # of the round that runs
 
     def set_shares(self, shares: dict[str, Share]) -> None:
@@ -85,26 +87,40 @@ class Grants:
             leases += found
             if not missed:
                 break
+        self._tell(tx, task, leases)
+        return leases
+
+    def asked(self, task: str, *, limit: int, lease_s: float, worker: str) -> dict[str, Any]:
+        """Return what a script is asked that grants jobs of one line."""
+        return {
+            "task": task,
+            "limit": limit,
+            "order": LANES[self.order(task)],
+            "bounded": self.shares.bounded or self._reserve(task).others_max is not None,
+            "lease": float(lease_s),
+            "worker": worker,
+        }
+
+    def took(self, tx: Tx, task: str, rows: Sequence[Any]) -> list[Lease]:
+        """Take in what a script granted along with submissions."""
+        leases = [lease_of(row, skew_s=tx.skew_s) for row in rows]
+        self._charge(self._fair(task), leases)
+        self._tell(tx, task, leases)
+        return leases
+
+    def _tell(self, tx: Tx, task: str, leases: Sequence[Lease]) -> None:
+        tx.news.looked.add(task)
         for lease in leases:
             tx.news.changed(lease.job.id, task, State.RUNNING)
-        return leases
+        self.granted.put(leases)
 
     async def _round(
         self, tx: Tx, task: str, limit: int, lease_s: float, worker: str
     ) -> tuple[list[Lease], int]:
         """Return what was granted, and how many others took first."""
-        reserve = self._reserves.get(task) or self._reserves.setdefault(task, Reserve())
-        tenants, terms = sorted(self._running_max), {"lease": float(lease_s), "worker": worker}
-        done, *rest = await tx.run(
-            "lease",
-            task=task,
-            limit=limit,
-            order=LANES[self.order(task)],
-            bounded=self.shares.bounded or reserve.others_max is not None,
-            tenants=tenants,
-            candidates_max=CANDIDATES_MAX,
-            **terms,
-        )
+        reserve, tenants = self._reserve(task), sorted(self._running_max)
+        asked = self.asked(task, limit=limit, lease_s=lease_s, worker=worker)
+        done, *rest = await tx.run("lease", tenants=tenants, candidates_max=CANDIDATES_MAX, **asked)
         fair = self._fair(task)
         if done == b"1":
             leases = [lease_of(row, skew_s=tx.skew_s) for row in rest[0]]
@@ -126,7 +142,8 @@ class Grants:
             ids=chosen,
             running_max=self._running_max,
             others_max=reserve.others_max,
-            **terms,
+            lease=float(lease_s),
+            worker=worker,
         )
         leases = [lease_of(row, skew_s=tx.skew_s) for row in found]
         self._charge(fair, leases)
@@ -152,6 +169,9 @@ class Grants:
     def order(self, task: str) -> Order:
         """Return what the order of a task goes by."""
         return self.orders.get(task, Order.ARRIVAL)
+
+    def _reserve(self, task: str) -> Reserve:
+        return self._reserves.get(task) or self._reserves.setdefault(task, Reserve())
 
     def _fair(self, task: str) -> FairShare:
         fair = self._fairs.get(task)

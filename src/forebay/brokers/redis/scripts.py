@@ -16,7 +16,7 @@ FREEING: Final = frozenset({
 })  # fmt: skip
 # What a store answers also after its jobs began to be moved elsewhere.
 ALWAYS: Final = READS | {"aside", "left", "probe", "seal", "secret", "told", "unseal"}
-_GRANTING: Final = frozenset({"lease", "grant"})
+_GRANTING: Final = frozenset({"enqueue", "grant", "lease"})
 
 
 class Script(NamedTuple):

@@ -76,7 +76,6 @@ class Store:
         self._latest = 0.0  # of given times
         self.skew_s = 0.0  # as the newest call found it
         self.due_at: float | None = None  # of the next delivery, by the server's clock
-        self._alive: tuple[Connection, float] | None = None  # which one answered last, and when
 
     def seen_at(self, now: float) -> float:
         """Return the server's time for a caller at `now`, without asking it: good for retention."""
@@ -100,8 +99,6 @@ class Store:
             whole = not isinstance(error, gone())
             raise self._mapped(error) from error
         finally:
-            if not whole:
-                self._alive = None
             await self.connections.give(connection, whole=whole)
         return answer, tx.news
 
@@ -175,7 +172,7 @@ class Store:
         """A connection has answered what was sent then, at this time of the server. Returns what our clock is
         ahead of it, at least: so no lease is taken to last longer than it does."""
         if not self._given_time and self._stands_at is None:
-            self._alive = (connection, self.clock.now())
+            self.connections.answered_at[connection] = self.clock.now()
             self.skew_s = sent_at - at
         return self.skew_s
 
@@ -184,9 +181,10 @@ class Store:
         another try and nothing else. One that answered a moment ago is not asked."""
         for fresh in (False, True):
             connection = await self.connections.take()
-            if self._alive is not None and self._alive[0] is connection and not is_ended(connection):
+            answered_at = self.connections.answered_at.get(connection)
+            if answered_at is not None and not is_ended(connection):
                 now = self.clock.now()
-                if 0.0 <= now - self._alive[1] < ALIVE_S:
+                if 0.0 <= now - answered_at < ALIVE_S:
                     return connection, now - self.skew_s
             try:
                 if not self._given_time:

@@ -61,7 +61,8 @@ class Store(Protocol):
 
 
 Merged = Callable[[Tx, Kind, Sequence[Any], Any, float], Awaitable[list[Any]]]
-# Stores the first calls of a group in one step; returns their answers and what there is to tell, or None.
+# Stores the first calls of a group in one step; returns their answers, errors among them, and what there is
+# to tell, or None.
 OneStep = Callable[[Sequence[Op[Any]]], Awaitable[tuple[list[Any], News] | None]]
 
 
@@ -76,14 +77,17 @@ class Committer:
         *,
         mixed: bool = True,
         one_step: OneStep | None = None,
+        joined: bool = False,
     ) -> None:
         """`mixed`: a group is stored as a whole, so that it may hold calls of several kinds.
-        `one_step`: tried before a transaction of several steps."""
+        `one_step`: tried before a transaction of several steps, where nothing else waits; `joined`: always,
+        and a lease may be the last of a group of submissions."""
         self._store = store
         self._mixed = mixed
         self._merged = merged
         self._tell = tell
         self._one_step = one_step
+        self._joined = joined
         self._ops: deque[Op[Any]] = deque()
         self._items = 0
         self._bytes = 0
@@ -145,7 +149,7 @@ class Committer:
             group[0].kind is not Kind.ALONE
             and self._ops
             and self._ops[0].kind is not Kind.ALONE
-            and (self._mixed or self._ops[0].kind is group[0].kind)
+            and self._go_together(group, self._ops[0])
             and items + len(self._ops[0].items) <= GROUP_ITEMS_MAX
             and size_b + self._ops[0].bytes <= GROUP_BYTES_MAX
         ):
@@ -157,15 +161,24 @@ class Committer:
         self._bytes -= size_b
         return group
 
+    def _go_together(self, group: list[Op[Any]], op: Op[Any]) -> bool:
+        if self._mixed:
+            return True
+        if self._joined and op.kind is Kind.LEASE:
+            return group[-1].kind in (Kind.ENQUEUE, Kind.LEASE)
+        return op.kind is group[-1].kind
+
     async def _try(self, group: list[Op[Any]], *, calm: bool = False) -> BaseException | None:
-        """Run a group; return what it failed with, None when it is stored and everybody knows."""
+        """Run a group; return what it failed with, None when it is stored and everybody knows. What was
+        stored in one step is left out of it."""
         try:
             # Under load the longer way is the cheaper one: what comes meanwhile makes the next group larger.
-            found = await self._one_step(group) if calm and self._one_step is not None else None
+            tried = self._one_step if calm or self._joined else None
+            found = await tried(group) if tried is not None else None
             if found is not None:
                 stored = len(found[0])
                 self._answer(group[:stored], *found)
-                group = group[stored:]
+                del group[:stored]
             if group:
                 found = await self._store.write(lambda tx: self._work(tx, group), now=group[-1].now)
                 self._answer(group, *found)
@@ -176,7 +189,9 @@ class Committer:
     def _answer(self, group: Sequence[Op[Any]], answers: Sequence[Any], news: News) -> None:
         self.groups += 1
         for op, answer in zip(group, answers, strict=True):
-            if not op.future.done():
+            if isinstance(answer, ForebayError):
+                _fail(op, answer)
+            elif not op.future.done():
                 op.future.set_result(answer)
         self._tell(news)
 
