@@ -1,5 +1,6 @@
 """PostgresServer: a real server of its own in a directory of its own, on a free port, as nobody important."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -12,6 +13,7 @@ import psutil
 import psycopg
 
 from forebay.brokers.postgres import PostgresBroker
+from forebay.brokers.postgres.wire import channel_of
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -171,6 +173,23 @@ class PostgresServer:
     def cut(self):
         """Cut every connection of ours."""
         self.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'forebay'")
+
+    @contextlib.asynccontextmanager
+    async def ear(self, schema):
+        """Yield what tells all that was said in a store since, up to now."""
+        channel = channel_of(schema)
+        place = self.url().partition("?")[0]
+        async with await psycopg.AsyncConnection.connect(place, autocommit=True) as ear:
+            await ear.execute(f'LISTEN "{channel}"')
+
+            async def said():
+                await ear.execute(f"SELECT pg_notify('{channel}', 'up to now')")
+                texts = []
+                while "up to now" not in texts:
+                    texts += [notice.payload async for notice in ear.notifies(stop_after=1)]
+                return texts[:-1]
+
+            yield said
 
     def check_counts(self, schema):
         """The sums of the differences are what is there."""

@@ -2,11 +2,9 @@
 
 import asyncio
 
-import psycopg
 import pytest
 
 from forebay.brokers.postgres.alone import ENTERED_MAX
-from forebay.brokers.postgres.wire import channel_of
 from forebay.core.job import Sweep, Verdict
 from forebay.core.lifecycle import State
 from tests.brokers.shared.sharing import WAIT_MAX_S, a_job, clock, finish, lease, shared, taken
@@ -153,49 +151,6 @@ def test_a_lone_job_meets_a_connection_that_has_gone_and_is_stored_once(server):
             assert await finish(broker, [held]) == [True]
 
     shared(server, "gone_alone", body, count=1)
-
-
-def test_a_process_that_is_alone_tells_nobody_until_another_joins(server):
-    async def body(first):
-        wire = first._wire
-        async with asyncio.timeout(WAIT_MAX_S):
-            while wire._others:
-                await asyncio.sleep(0.01)
-            channel = channel_of("nobody_hears")
-            async with await psycopg.AsyncConnection.connect(
-                server.url().partition("?")[0], autocommit=True
-            ) as ear:
-                await ear.execute(f'LISTEN "{channel}"')
-                for _ in range(5):
-                    await first.enqueue([a_job(first)], now=clock.now())
-                await ear.execute(f"SELECT pg_notify('{channel}', 'end')")
-                heard = [notice.payload async for notice in ear.notifies(stop_after=1)]
-                assert heard == ["end"]
-            second = await server.broker("nobody_hears", clock)
-            try:
-                rung = asyncio.Event()
-                second.on_work(lambda task: rung.set())
-                while not rung.is_set():  # nobody is heard before it listens
-                    await first.enqueue([a_job(first)], now=clock.now())
-                    await asyncio.sleep(0.05)
-            finally:
-                await second.close()
-
-    shared(server, "nobody_hears", body, count=1)
-
-
-def test_who_cannot_hear_takes_it_that_others_are_there(server):
-    async def body(broker):
-        async with asyncio.timeout(WAIT_MAX_S):
-            while broker._wire._others:
-                await asyncio.sleep(0.01)
-            await asyncio.to_thread(cut, server)
-            while not broker._wire._others:
-                await asyncio.sleep(0.01)
-            while broker._wire._others:  # it listens again, and has seen that nobody came
-                await asyncio.sleep(0.01)
-
-    shared(server, "deaf", body, count=1)
 
 
 def test_a_sweep_that_finds_nothing_to_do_keeps_no_writer_waiting(server, monkeypatch):

@@ -1,5 +1,6 @@
 """RedisServer: a real server of its own in a directory of its own, on a free port; Valkey where there is that."""
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -8,8 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 import redis
+import redis.asyncio
 
 from forebay.brokers.redis import RedisBroker
+from forebay.brokers.redis.address import Address
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -108,6 +111,25 @@ class RedisServer:
     def cut(self):
         """Cut every connection."""
         self.ask("CLIENT", "KILL", "TYPE", "normal")
+        self.ask("CLIENT", "KILL", "TYPE", "pubsub")
+
+    @contextlib.asynccontextmanager
+    async def ear(self, name):
+        """Yield what tells all that was said in a store since, up to now."""
+        channel = Address.of(self.url(name)).channel
+        async with redis.asyncio.Redis(port=self.port) as client, client.pubsub() as hearer:
+            await hearer.subscribe(channel)
+            await hearer.get_message(timeout=START_MAX_S)
+
+            async def said():
+                await client.publish(channel, "up to now")
+                texts = []
+                while "up to now" not in texts:
+                    message = await hearer.get_message(timeout=START_MAX_S)
+                    texts.append(message["data"].decode())
+                return texts[:-1]
+
+            yield said
 
     def check_counts(self, name):
         """The counts are what is there, and every index names the jobs it should and no other."""

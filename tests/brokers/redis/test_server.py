@@ -135,6 +135,11 @@ def test_a_node_of_a_cluster_that_has_the_slot_keeps_a_store():
             await run_all(broker, clock)
             records = await everything(broker, clock)
             assert [record.standing.state for record in records] == [State.SUCCEEDED] * 3
+            async with one.ear("forebay") as said:  # others may hear at another node of it
+                await broker.enqueue([a_job(broker, clock)], now=clock.now())
+                async with asyncio.timeout(WAIT_MAX_S):
+                    while not await said():
+                        await asyncio.sleep(0.01)
         finally:
             await broker.close()
 

@@ -1,7 +1,7 @@
 """Wire: how servers on one store tell each other what changed: PUBLISH and SUBSCRIBE, a doorbell and no more.
 
 Whatever is lost here is found by looking: nodes poll, waiters look again, and the counts are read anew each
-second.
+second. A process that is alone on its store tells nobody: whoever joins says so first.
 """
 
 import asyncio
@@ -32,6 +32,9 @@ class Wire:
         self._sender = secrets.token_hex(8)
         self._pending = News()
         self._told = asyncio.Event()
+        self._others = True  # somebody may hear what is told
+        self._heard_of = 0  # messages of others, and times when nobody was heard
+        self._echoed = False  # what is told here comes back: of those who hear it, one is this process
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -40,7 +43,7 @@ class Wire:
 
     def tell(self, news: News) -> None:
         """Tell others, soon. What comes together goes together."""
-        if news.work or news.cancels or news.changes or news.owed or news.deadly:
+        if self._others and (news.work or news.cancels or news.changes or news.owed or news.deadly):
             self._pending.add_told(news)
             self._told.set()
 
@@ -57,17 +60,24 @@ class Wire:
             self._told.clear()
             news, self._pending = self._pending, News()
             with contextlib.suppress(ForebayError, redis_module().exceptions.RedisError, *gone()):
-                await self._publish(messages_of(news, self._sender))
+                heard_of = self._heard_of
+                # Where there is nothing to tell, it tells that we are here. Of two that begin at once one at
+                # least finds the other: its message, or that two heard this one.
+                hearers = await self._publish(messages_of(news, self._sender))
+                if self._echoed and hearers == 1 and self._heard_of == heard_of:
+                    self._others = False
 
-    async def _publish(self, texts: list[str]) -> None:
+    async def _publish(self, texts: list[str]) -> int:
+        """Send messages; return how many heard the last one."""
         connection = await self._connections.take()
-        whole = False
+        whole, hearers = False, 0
         try:
             for text in texts:
-                await ask(connection, "PUBLISH", self._channel, text)
+                hearers = await ask(connection, "PUBLISH", self._channel, text)
             whole = True
         finally:
             await self._connections.give(connection, whole=whole)
+        return hearers
 
     async def _listen(self) -> None:
         while True:
@@ -80,19 +90,31 @@ class Wire:
     async def _listen_once(self) -> None:
         connection = await self._connections.connect()
         try:
+            # The servers of a cluster count those alone who hear at the one that is asked.
+            clustered = b"cluster_enabled:0" not in await ask(connection, "INFO", "cluster")
             await ask(connection, "SUBSCRIBE", self._channel)
+            self._others = True
+            self._told.set()
             while True:
                 try:
                     async with asyncio.timeout(LISTEN_EACH_S):
-                        self._heard(await connection.read_response(disconnect_on_error=False))
+                        notice = await connection.read_response(disconnect_on_error=False)
+                        self._heard(notice, clustered=clustered)
                 except TimeoutError:
                     await ask(connection, "PING")
         finally:
+            self._others, self._echoed = True, False  # who joins now is not heard
+            self._heard_of += 1
             await let_go(connection)
 
-    def _heard(self, notice: Any) -> None:
+    def _heard(self, notice: Any, *, clustered: bool) -> None:
         kind, *rest = notice  # of a PING there is an answer in between
-        if kind != b"message" or self._sender.encode() in rest[1][:40]:
+        if kind != b"message":
             return
+        if self._sender.encode() in rest[1][:40]:
+            self._echoed = not clustered
+            return
+        self._heard_of += 1
+        self._others = True
         with contextlib.suppress(msgspec.MsgspecError, IndexError):  # another version may say more
             self._hear(news_of(msgspec.json.decode(rest[1], type=Message)))
