@@ -79,8 +79,10 @@ class Relay:
                 raise ConfigError("store: a message broker needs a store that servers share")
             signer = Signer(await hinted.secret())
         except BaseException:
-            await transport.close()
-            await store.close()
+            try:
+                await transport.close()
+            finally:
+                await store.close()
             raise
         relay = cls(store, hinted, transport, signer, clock, on_down=on_down, on_up=on_up)
         relay._sender.start()
@@ -141,11 +143,13 @@ class Relay:
 
     async def close(self) -> None:
         """Finish what was begun and let go of everything. Twice is harmless."""
-        if not self._closed:
-            self._closed = True
-            await self._sender.flush()
-            await self._stop()
-        await self.store.close()
+        try:
+            if not self._closed:
+                self._closed = True
+                await self._sender.flush()
+                await self._stop()
+        finally:
+            await self.store.close()
 
     async def abandon(self) -> None:
         """Send and acknowledge nothing more: what `kill -9` does. The store is the caller's to end."""

@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from forebay.brokers.relay.loops import tell
 from forebay.errors import DeliveryUnavailableError
 from forebay.ports.transport import Hint, Traits, Transport
 
 T = TypeVar("T")
 REQUEST_MAX_S: Final = 10.0  # one request; a broker that blocks who publishes is away
+CLOSE_MAX_S: Final = 20.0  # each client has a shorter end of its own
+LINE_MAX: Final = 300  # characters of an error that nobody thought of
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0  # between two tries of a part that fails
 
@@ -48,6 +51,10 @@ class Link:
         """Whether everything works."""
         return not self._failing
 
+    def fails(self, part: str) -> bool:
+        """Say whether a part of the work failed, and has not worked since."""
+        return part in self._failing
+
     async def send(self, task: str, bodies: Sequence[bytes]) -> None:
         """Hand hints over."""
         await self._bounded("send", "send", self._transport.send(task, bodies))
@@ -80,8 +87,14 @@ class Link:
         return await self._bounded("depth", None, self._transport.depth(task))
 
     async def close(self) -> None:
-        """Give back what is held and let go."""
-        await self._transport.close()
+        """Give back what is held and let go, within a bound; what fails of it comes again by itself."""
+        try:
+            async with asyncio.timeout(CLOSE_MAX_S):
+                await self._transport.close()
+        except TimeoutError:
+            return
+        except Exception as error:  # the store is to be closed all the same
+            tell(f"let go of {self.traits.name}", error)
 
     def pause_s(self, part: str, jitter: float) -> float:
         """Return how long a part that failed waits before its next try; longer each time."""
@@ -104,7 +117,8 @@ class Link:
             self._failed(part, error)
             raise
         except Exception as error:  # whatever else a client raises must not end the loops that go on
-            odd = DeliveryUnavailableError(f"{self.traits.name}: {verb}: {type(error).__name__}: {error}")
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:LINE_MAX]
+            odd = DeliveryUnavailableError(f"{self.traits.name}: {verb}: {text}")
             self._failed(part, odd)
             raise odd from error
         self._works(part)

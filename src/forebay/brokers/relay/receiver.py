@@ -7,6 +7,7 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
+from forebay.brokers.relay.loops import goes_on, tell
 from forebay.core.relay import BACK_S, Gap, Line, Take
 from forebay.errors import DeliveryUnavailableError, ForebayError
 from forebay.ports.clock import Clock
@@ -43,7 +44,11 @@ class Receiver:
         self._acks: list[Hint] = []
         self._acking: asyncio.Task[None] | None = None
         self._ops: set[asyncio.Task[None]] = set()
-        self._loops = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._tend())]
+        self._part = f"receive {task}"  # of the link's work
+        self._loops = [
+            asyncio.ensure_future(goes_on(self._receive, clock, f"receive hints of {task!r}")),
+            asyncio.ensure_future(goes_on(self._tend, clock, f"tend hints of {task!r}")),
+        ]
 
     def granted(self, ids: Sequence[str], *, asked: int, mark: int, silent: Container[str]) -> None:
         """Take in what a lease gave that was asked for at `mark`."""
@@ -68,21 +73,20 @@ class Receiver:
         await asyncio.gather(*ops, return_exceptions=True)
 
     async def _receive(self) -> None:
-        part = f"receive {self._task}"
-        while True:
-            self._wanted.clear()
-            wanted = self.line.wanted(now=self._clock.now())
-            if not wanted:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TEND_S):
-                        await self._wanted.wait()
-                continue
-            try:
-                hints = await self._link.receive(self._task, limit=wanted, wait_s=WAIT_S)
-            except DeliveryUnavailableError:
-                await self._clock.sleep(self._link.pause_s(part, self._clock.random()))
-                continue
-            self._took(hints)
+        self._wanted.clear()
+        # What failed is tried until it works, whether or not more is wanted: nobody else would find out.
+        wanted = self.line.wanted(now=self._clock.now()) or int(self._link.fails(self._part))
+        if not wanted:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TEND_S):
+                    await self._wanted.wait()
+            return
+        try:
+            hints = await self._link.receive(self._task, limit=wanted, wait_s=WAIT_S)
+        except DeliveryUnavailableError:
+            await self._clock.sleep(self._link.pause_s(self._part, self._clock.random()))
+            return
+        self._took(hints)
 
     def _took(self, hints: Sequence[Hint]) -> None:
         now, done, rings = self._clock.now(), list[object](), False
@@ -107,9 +111,8 @@ class Receiver:
             self._ring(self._task)
 
     async def _tend(self) -> None:
-        while True:
-            await self._clock.sleep(TEND_S)
-            self._look_into(self.line.doubted(now=self._clock.now()))
+        await self._clock.sleep(TEND_S)
+        self._look_into(self.line.doubted(now=self._clock.now()))
 
     def _look_into(self, ids: Sequence[str]) -> None:
         if ids:
@@ -121,8 +124,10 @@ class Receiver:
         """Ask the store about hints that led to no lease: gone, or not to run yet."""
         try:
             queued = await self._hinted.still_queued(ids)
-        except ForebayError:
+        except Exception as error:  # whatever it is, what is held must not stay so for good
             self.line.unknown(ids, now=self._clock.now())
+            if not isinstance(error, ForebayError):
+                tell(f"look into hints of {self._task!r}", error)
             return
         verdict = self.line.looked(ids, queued, now=self._clock.now())
         self._link.events["stale"] += len(verdict.stale)

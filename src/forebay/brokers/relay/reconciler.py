@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from forebay.brokers.relay.link import Link
+from forebay.brokers.relay.loops import goes_on
 from forebay.brokers.relay.receiver import Receiver
 from forebay.brokers.relay.sender import Sender
 from forebay.errors import ForebayError
@@ -42,7 +43,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, self._clock, "look for hints that are missing"))
 
     async def close(self) -> None:
         """Stop; twice is harmless."""
@@ -81,6 +82,5 @@ class Reconciler:
                 self._sender.announce(task, job_id)
 
     async def _run(self) -> None:
-        while True:
-            await self._clock.sleep(LOOK_S * (0.5 + self._clock.random()))
-            await self.look()
+        await self._clock.sleep(LOOK_S * (0.5 + self._clock.random()))
+        await self.look()

@@ -7,6 +7,7 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
+from forebay.brokers.relay.loops import goes_on
 from forebay.core.relay import SENT_MAX, Pending, Unannounced
 from forebay.errors import DeliveryUnavailableError
 from forebay.ports.clock import Clock
@@ -36,7 +37,7 @@ class Sender:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, self._clock, "send hints"))
 
     def announce(self, task: str, job_id: str = "") -> None:
         """Send a hint of a job, or of a task alone, soon."""
@@ -66,17 +67,15 @@ class Sender:
             self._task = None
 
     async def _run(self) -> None:
-        while True:
-            await self._soon.wait()
+        await self._soon.wait()
+        self._busy = True
+        while self.pending:
+            await self._send_some()
+        while self._dead and not self.pending:
+            await self._bury_some()
+        self._busy = bool(self.pending)
+        if not self._busy:
             self._soon.clear()
-            self._busy = True
-            while self.pending:
-                await self._send_some()
-            while self._dead and not self.pending:
-                await self._bury_some()
-            self._busy = bool(self.pending)
-            if self._busy:
-                self._soon.set()
 
     async def _send_some(self) -> None:
         task, ids = self.pending.take(SENT_MAX)
@@ -88,6 +87,8 @@ class Sender:
             for job_id in ids:  # what came of it is unknown: twice is harmless
                 if not self.pending.put(task, job_id):
                     self._link.events["dropped"] += 1
+            # Those may all be run by the time the broker is back: this one is sent in any case, and shows it.
+            self.pending.put(task, "")
             self._cry(self.pending.tasks())
             await self._clock.sleep(self._link.pause_s("send", self._clock.random()))
 
