@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from forebay.brokers.rabbitmq.alive import ANSWER_MAX_S, answered
+from forebay.brokers.rabbitmq.alive import ANSWER_MAX_S, answered, closed
 
 PREFETCH_MAX: Final = 64  # messages of a task that this process has and has not acknowledged
 LINGER_S: Final = 1.0  # a consumer that nobody asks for so long gives back what it has
@@ -79,10 +80,21 @@ class Line:
 
     async def ack(self, message: Message) -> None:
         """Be done with a message that is held."""
-        if self.holds(message):
-            del self.held[message.delivery_tag]
-            if not self.broken:
+        if self._let_go(message):
+            with contextlib.suppress(_closed_channel()):  # the server has it back
                 await message.ack()
+
+    async def back(self, message: Message) -> None:
+        """Let the server have a message that is held."""
+        if self._let_go(message):
+            with contextlib.suppress(_closed_channel()):
+                await message.nack(requeue=True)
+
+    def _let_go(self, message: Message) -> bool:
+        if not self.holds(message):
+            return False
+        del self.held[message.delivery_tag]
+        return not self.broken
 
     def holds(self, message: Message) -> bool:
         """Return whether a message is held; not one of a channel that is gone."""
@@ -105,6 +117,11 @@ class Line:
         self._fresh.clear()
         self._came.set()
 
+    async def leave(self) -> None:
+        """Let the server have back what there is: nobody uses this line."""
+        self.close()
+        await closed(self._channel)
+
     async def _consume(self) -> None:
         async with self._turn:
             if self._tag is not None:
@@ -112,11 +129,16 @@ class Line:
                 if self._tag in underlay.consumers:
                     return
                 self._tag = None  # its queue was removed: the next line makes it again
-                await self._channel.close()
+                await closed(self._channel)
                 return
             self._heard_at = _time()
-            async with answered(self._connection, self._queue.name):
-                self._tag = await self._queue.consume(self._on_message)
+            hears = partial(self._on_message, self._channel)
+            try:
+                async with answered(self._connection, self._queue.name):
+                    self._tag = await self._queue.consume(hears)
+            except BaseException:
+                await closed(self._channel)  # it may consume, and nobody here would know its tag
+                raise
 
     async def _renew(self) -> None:
         """Consume on another channel; the server has back what was held on the old one."""
@@ -124,16 +146,22 @@ class Line:
             self._heard_at = _time()
             if self._fresh or self.broken:
                 return
+            channel, queue = await _opened(self._connection, self._queue.name)
+            if self._fresh or self.broken:  # meanwhile something came
+                await closed(channel)
+                return
             for timer in self._kept.values():
                 timer.cancel()
             self._kept.clear()
             self.held.clear()
             old, self._tag = self._channel, None
-            self._channel, self._queue = await _opened(self._connection, self._queue.name)
+            self._channel, self._queue = channel, queue
             async with answered(self._connection, self._queue.name):
                 await old.close()
 
-    async def _on_message(self, message: Message) -> None:
+    async def _on_message(self, channel: Any, message: Message) -> None:
+        if channel is not self._channel:  # it was left a moment ago: the server has this back
+            return
         self._heard_at = _time()
         self._fresh.append(message)
         self._came.set()
@@ -155,11 +183,14 @@ class Line:
             if self._waiting or self._tag is None or self.broken:
                 return
             tag, self._tag = self._tag, None
-            with contextlib.suppress(Exception):  # a channel that broke has given it back already
+            try:
                 async with asyncio.timeout(BROKEN_CHANNEL_MAX_S):
                     await self._queue.cancel(tag)
                     while self._fresh:
                         await self._fresh.popleft().nack(requeue=True)
+            except Exception:  # whatever it is: with its channel the server has all of it back
+                self._fresh.clear()
+                await closed(self._channel)
 
 
 async def _opened(connection: Any, name: str) -> tuple[Any, Any]:
@@ -168,6 +199,13 @@ async def _opened(connection: Any, name: str) -> tuple[Any, Any]:
         channel = await connection.channel(publisher_confirms=False)
         await channel.set_qos(prefetch_count=PREFETCH_MAX)
         return channel, await channel.get_queue(name, ensure=False)
+
+
+def _closed_channel() -> type[Exception]:
+    """Return what the client raises for a channel that closes, or is closed."""
+    from aiormq.exceptions import ChannelInvalidStateError
+
+    return ChannelInvalidStateError
 
 
 def _time() -> float:

@@ -9,8 +9,8 @@ import contextlib
 from typing import Any, Final
 
 from forebay.brokers.rabbitmq.address import Address
-from forebay.brokers.rabbitmq.alive import ANSWER_MAX_S, StuckQueueError, internal_error
-from forebay.brokers.rabbitmq.session import closed, connected, removed
+from forebay.brokers.rabbitmq.alive import ANSWER_MAX_S, StuckQueueError, closed, internal_error
+from forebay.brokers.rabbitmq.session import connected, removed
 
 STUCK_MAX_S: Final = 15.0  # a cluster that agrees on another leader needs less
 FORGOTTEN_S: Final = 60.0  # a queue that was found so long ago, and not since, is found for the first time

@@ -7,21 +7,31 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay.brokers.rabbitmq.address import Address, pika_module, told
-from forebay.brokers.rabbitmq.alive import ANSWER_MAX_S, StuckQueueError, answered, say_who
+from forebay.brokers.rabbitmq.alive import (
+    ANSWER_MAX_S,
+    RefusedQueueError,
+    StuckQueueError,
+    answered,
+    closed,
+    refusals,
+    say_who,
+)
 from forebay.brokers.rabbitmq.line import Line
 from forebay.errors import DeliveryUnavailableError, StoreVersionError
 
 CONNECT_MAX_S: Final = 8.0
 CONFIRM_MAX_S: Final = 4.0  # without one confirmation more of what was published
 REMOVE_MAX_S: Final = 9.0  # a server gives up a queue that nobody answers for after 5 s
-CLOSE_MAX_S: Final = 2.0  # for a server that answers; one that blocks is left
 SERVER_MIN: Final = (3, 8)  # the oldest with quorum queues
 LATE: Final = "it did not answer in time"
 _QUORUM: Final = {"x-queue-type": "quorum"}
+HINTS_MAX: Final = 1_000_000  # of one task; past it the oldest go, and are announced again
+HINTS_BYTES_MAX: Final = 256 << 20  # anybody may send anything, of any size
+_HINTS: Final = {"x-max-length": HINTS_MAX, "x-max-length-bytes": HINTS_BYTES_MAX, "x-overflow": "drop-head"}
 
 
 class Session:
-    """From its opening until a connection or a channel of it closes; then another one takes its place."""
+    """From its opening until one of its connections closes; then another one takes its place."""
 
     def __init__(self, address: Address, publishing: Any, receiving: Any) -> None:
         self._address = address
@@ -32,6 +42,7 @@ class Session:
         self._channels_turn = asyncio.Lock()
         self._asking: Any = None  # channel for declarations
         self._made: set[str] = set()
+        self._otherwise: set[str] = set()  # there already, with other arguments
         self._lines: dict[str, Line] = {}
         self._turn = asyncio.Lock()
         self.ended = False
@@ -52,11 +63,8 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether all of it is open."""
-        asking = [] if self._asking is None else [self._asking]
-        return not self.ended and not any(
-            one.is_closed for one in (self._publishing, self._receiving, *asking)
-        )
+        """Whether both connections are open."""
+        return not (self.ended or self._publishing.is_closed or self._receiving.is_closed)
 
     async def publish(self, queue: str, bodies: Sequence[bytes], **arguments: Any) -> None:
         """Publish, and return when the server has it on a majority of its disks. A queue that was removed is
@@ -97,6 +105,9 @@ class Session:
                 one.cancel()
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
         for outcome in outcomes:
+            if isinstance(outcome, refusals()):  # its channel is closed; what else was sent on it failed too
+                raise RefusedQueueError(queue, outcome)
+        for outcome in outcomes:
             if isinstance(outcome, pika.exceptions.DeliveryError) and not isinstance(
                 outcome, pika.exceptions.PublishError
             ):
@@ -108,8 +119,13 @@ class Session:
         async with self._channels_turn:
             channel = self._channels.get(queue)
             if channel is None or channel.is_closed:
-                async with asyncio.timeout(ANSWER_MAX_S):
-                    channel = await self._publishing.channel(publisher_confirms=True, on_return_raises=True)
+                try:
+                    async with asyncio.timeout(ANSWER_MAX_S):
+                        channel = await self._publishing.channel(
+                            publisher_confirms=True, on_return_raises=True
+                        )
+                except TimeoutError:  # the client waits until a blocked connection may publish again
+                    await say_who(self._publishing, queue)
                 self._channels[queue] = channel
         return channel
 
@@ -126,17 +142,35 @@ class Session:
         """Make a queue where it is not known to be there. Returns how many messages wait, if it was asked."""
         if queue in self._made and not again:
             return 0
+        asked = {"durable": True, "arguments": {**_QUORUM, **(arguments or _HINTS)}}
         async with self._turn:
-            try:
-                async with answered(self._receiving, queue):
-                    channel = await self._asks()
-                    made = await channel.declare_queue(
-                        queue, durable=True, arguments={**_QUORUM, **arguments}
-                    )
-            except StuckQueueError:
-                self._asking = None  # it waits for that queue
-                raise
+            waiting = await self._made_or_found(queue, asked)
         self._made.add(queue)
+        return waiting
+
+    async def _made_or_found(self, queue: str, asked: dict[str, Any]) -> int:
+        """Make a queue. One that an operator, or a server with other settings, made otherwise stays so."""
+        if queue in self._otherwise:
+            with contextlib.suppress(RefusedQueueError):  # it is gone
+                return await self._declare(queue, passive=True)
+            self._otherwise.discard(queue)
+        try:
+            return await self._declare(queue, **asked)
+        except RefusedQueueError as error:
+            if not error.different:
+                raise
+            self._otherwise.add(queue)
+            return await self._declare(queue, passive=True)
+
+    async def _declare(self, queue: str, **asked: Any) -> int:
+        try:
+            async with answered(self._receiving, queue):
+                channel = await self._asks()
+                made = await channel.declare_queue(queue, **asked)
+        except BaseException:
+            asking, self._asking = self._asking, None  # it may wait for that queue for good
+            await closed(asking)
+            raise
         return int(made.declaration_result.message_count or 0)
 
     async def _asks(self) -> Any:
@@ -152,12 +186,20 @@ class Session:
 
     async def line(self, task: str) -> Line:
         """Return what receives the hints of a task."""
-        line = self._lines.get(task)
-        if line is None or line.broken:
-            queue = self._address.queue(task)
-            await self.declare(queue, again=True)
-            line = self._lines[task] = await Line.open(self._receiving, queue)
-        return line
+        known = self._lines.get(task)
+        if known is not None and not known.broken:
+            return known
+        queue = self._address.queue(task)
+        await self.declare(queue, again=True)
+        opened = await Line.open(self._receiving, queue)
+        there = self._lines.get(task)
+        if there is not None and there is not known and not there.broken:  # another verb was quicker
+            await opened.leave()
+            return there
+        if there is not None:
+            there.close()
+        self._lines[task] = opened
+        return opened
 
     def known_line(self, task: str) -> Line | None:
         """Return the same where it is open."""
@@ -175,15 +217,6 @@ async def connected(address: Address) -> Any:
     """Return a connection. Raises what the client raises, and TimeoutError."""
     async with asyncio.timeout(CONNECT_MAX_S):
         return await pika_module().connect(address.url, timeout=CONNECT_MAX_S)
-
-
-async def closed(connection: Any) -> None:
-    """Close a connection or a channel, within a bound, whatever state it is in."""
-    if connection is None or connection.is_closed:
-        return
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(CLOSE_MAX_S):
-            await connection.close()
 
 
 async def removed(connection: Any, queue: str) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from forebay.brokers.rabbitmq.address import Address, told
-from forebay.brokers.rabbitmq.alive import BlockedError, StuckQueueError
+from forebay.brokers.rabbitmq.alive import BlockedError, RefusedQueueError, StuckQueueError
 from forebay.brokers.rabbitmq.line import Line
 from forebay.brokers.rabbitmq.mending import Mending
 from forebay.brokers.rabbitmq.session import LATE, Session
@@ -127,9 +127,15 @@ class RabbitTransport:
         op.add_done_callback(self._ops.discard)
 
     async def _publish_again(self, task: str, token: _Token) -> None:
-        with contextlib.suppress(DeliveryUnavailableError):  # the server has it back with the connection
+        try:
             await self.send(task, [token.message.body])
-            await token.line.ack(token.message)
+        except DeliveryUnavailableError:
+            let_go = token.line.back  # else it is held here as long as the connection lasts
+        else:
+            let_go = token.line.ack
+        with contextlib.suppress(DeliveryUnavailableError):  # the server has it back with the connection
+            async with self._on_session():
+                await let_go(token.message)
 
     def _check(self) -> None:
         if self._closed:
@@ -145,7 +151,7 @@ class RabbitTransport:
             raise
         except asyncio.CancelledError:
             raise
-        except BlockedError as error:
+        except (BlockedError, RefusedQueueError) as error:
             raise DeliveryUnavailableError(f"{self._address.label}: {error}") from None
         except StuckQueueError as error:
             raise DeliveryUnavailableError(f"{self._address.label}: {self._mending.note(error)}") from None
