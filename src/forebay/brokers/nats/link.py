@@ -122,8 +122,14 @@ class Link:
         self._count += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         one = Asked(subject, body, f"{self._inbox}.{self._count}", future)
-        await self.put(subject, body, one.answer_to)
-        self._asked[one.answer_to] = one
+        self._asked[one.answer_to] = (
+            one  # before it is put: the answer may be here, or the link lost, by then
+        )
+        try:
+            await self.put(subject, body, one.answer_to)
+        except BaseException:
+            self.end(one)
+            raise
         return one
 
     def end(self, one: "Asked") -> None:
@@ -147,9 +153,8 @@ class Link:
                 open_ = [one for one in asked if not one.future.done()]
                 for one in open_ if again else ():
                     await self.put(subject, one.body, one.answer_to)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await asyncio.wait([one.future for one in open_])
+                if open_:
+                    await asyncio.wait([one.future for one in open_], timeout=wait_s)
                 if all(one.future.done() for one in asked):
                     return [one.future.exception() or one.future.result() for one in asked]
             await self.prove_alive()
@@ -170,8 +175,11 @@ class Link:
     async def prove_alive(self) -> None:
         """Drop the connection unless the server gives a sign of life."""
         try:
-            await self._client.flush(ALIVE_MAX_S)
-        except (nats_module().errors.Error, OSError) as error:
+            async with asyncio.timeout(
+                2 * ALIVE_MAX_S
+            ):  # to ask may wait itself, for a peer that takes nothing
+                await self._client.flush(ALIVE_MAX_S)
+        except (nats_module().errors.Error, OSError) as error:  # TimeoutError is one
             await self.drop(told(error))
         if self.lost.is_set():
             raise self.unavailable()
@@ -199,15 +207,18 @@ class Link:
         """Go at once, whatever the connection is in the middle of. Twice is harmless."""
         broken = self.lost.is_set()
         self._lose(why)
-        with contextlib.suppress(Exception):
-            if self._subscription is not None:
-                await self._subscription.unsubscribe()
-        if broken:
-            self._abort()  # else a peer that takes nothing is waited for
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(LET_GO_MAX_S):
-                await self._client.close()
-        self._abort()
+        try:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(LET_GO_MAX_S):
+                    if self._subscription is not None:
+                        await self._subscription.unsubscribe()
+            if broken:
+                self._abort()  # else a peer that takes nothing is waited for
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(LET_GO_MAX_S):
+                    await self._client.close()
+        finally:
+            self._abort()
 
     def _abort(self) -> None:
         with contextlib.suppress(AttributeError):
