@@ -143,6 +143,44 @@ def test_a_secret_never_shows_itself(tmp_path):
     assert Secret("a") == Secret("a") != Secret("b") and hash(Secret("a")) == hash(Secret("a"))
 
 
+@pytest.mark.parametrize("name", ["broker", "store"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://user:12/34hush@host/vhost",
+        "amqp://user:12#34hush@host/",
+        "nats://user:hush?more@host:4222",
+        "redis://:12/hush@host:6379/0",
+        "postgresql://user:hush/12@host/db",
+        "'amqp://user:hush@host/'",
+        "amqp://user:hush@ho\x00st/",
+    ],
+)
+def test_no_part_of_a_password_in_a_url_stands_in_the_error(tmp_path, name, url):
+    for load_it in (
+        lambda: load(tmp_path, env={f"FOREBAY_{name.upper()}": url}),
+        lambda: load(tmp_path, **{name: url}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_it()
+        assert "hush" not in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://user:a%2Fb%40c@host/vhost",
+        "postgresql://host:5432/db?user=me@realm",
+        "postgresql://me@host/db?application_name=a@b",
+        "redis://host",
+        "sqlite:///home/me@here/data",
+        "amqp://user:p@ss@host/",
+    ],
+)
+def test_a_url_with_an_at_in_its_place_is_taken(tmp_path, url):
+    assert load(tmp_path, broker=url).broker == url
+
+
 def test_loopback_in_any_spelling_needs_no_keys(tmp_path):
     for host in ("localhost", "127.0.0.1", "127.1.2.3", "::1"):
         assert load(tmp_path, host=host).host == host

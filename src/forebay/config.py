@@ -55,8 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = None
     data: Annotated[str, About("directory of the embedded store")] = ".forebay"
-    broker: Annotated[str | None, About("engine: postgresql://…, redis://…, amqp://…; none: embedded")] = None
-    store: Annotated[str | None, About("what keeps the jobs where broker only delivers (amqp://…)")] = None
+    broker: Annotated[str | None, About("engine: postgresql://…, amqp://…; none: embedded", "url")] = None
+    store: Annotated[str | None, About("what keeps the jobs where broker only delivers", "url")] = None
     workers: Annotated[
         int | None, About("replicas of each class task, and size of the pool of functions", "int", 1, 1024)
     ] = None
@@ -278,7 +278,7 @@ def _read(source: str, name: str, value: Any) -> Any:
         if about.low is not None and about.high is not None and not about.low <= read <= about.high:
             raise ValueError(f"must be from {about.bound(about.low)} to {about.bound(about.high)}")
     except ValueError as error:
-        told = "" if "secret" in about.kind else f" = {one_line(repr(value))}"
+        told = "" if "secret" in about.kind or about.kind == "url" else f" = {one_line(repr(value))}"
         raise ConfigError(f"{source}: {name}{told}: {one_line(str(error))}") from None
     return read
 

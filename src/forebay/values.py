@@ -19,7 +19,7 @@ class About(NamedTuple):
     """What the docs say of one setting, and how its text is read."""
 
     text: str
-    kind: str = "text"  # text, int, number, bool, duration, size, secret, words
+    kind: str = "text"  # a key of READERS
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
@@ -157,8 +157,25 @@ def read_table(path: Path, *, bytes_max: int) -> dict[str, Any]:
     return table
 
 
+def engine_url(value: Any) -> str:
+    """Return the URL of an engine. Raises ValueError, that repeats none of it, where a password seems to hold
+    what ends the place in a URL: its rest would be taken for a port, a path or a parameter, and shown."""
+    text = _text(value)
+    scheme, _, behind = text.partition("://")
+    place = re.match(r"[^/?#]*", behind)
+    assert place is not None
+    rest = behind[place.end() :]
+    if scheme != "sqlite" and "@" in rest and "@" not in place[0] and "=" not in rest.partition("@")[0]:
+        raise ValueError(
+            "has an @ behind its host: write what a user, password or path holds of @ / ? # % as"
+            " %40 %2F %3F %23 %25"
+        )
+    return text
+
+
 READERS: Final[dict[str, Any]] = {
     "text": _text,
+    "url": engine_url,
     "int": _int,
     "number": _number,
     "bool": _bool,

@@ -10,6 +10,7 @@ from forebay.errors import ConfigError
 from forebay.moving.sources import KEPT_S, Shared, SharedStore, Source, Sqlite
 from forebay.ports.clock import Clock
 from forebay.ports.moving import Arriving
+from forebay.values import engine_url
 
 _POSTGRES: Final = frozenset({"postgresql", "postgres"})
 _REDIS: Final = frozenset({"redis", "rediss"})
@@ -82,8 +83,17 @@ def _scheme(url: str) -> str:
     return url.partition(":")[0][:60]
 
 
+def _check(url: str) -> None:
+    """Refuse a URL whose error texts would show a part of its password. Raises ConfigError."""
+    try:
+        engine_url(url)
+    except ValueError as error:
+        raise ConfigError(f"--from, --to: a URL {error}") from None
+
+
 def _place(url: str) -> tuple[str, str] | None:
     """Return the server and the store on it that a URL names; None where no processes share it."""
+    _check(url)
     if _scheme(url) in _POSTGRES:
         from forebay.brokers.postgres import Address
 
@@ -99,6 +109,7 @@ def _place(url: str) -> tuple[str, str] | None:
 
 def _shared(url: str) -> Opener | None:
     """Return what opens an engine that processes share. Raises ConfigError for a URL that cannot be read."""
+    _check(url)
     if _scheme(url) in _POSTGRES:
         from forebay.brokers.postgres import Address, PostgresBroker  # its driver is an extra
 
