@@ -19,6 +19,7 @@ from forebay.deliveries import DELIVERIES
 from forebay.errors import ConfigError, ForebayError
 from forebay.ports.broker import Broker, Capabilities
 from forebay.ports.clock import Clock
+from forebay.values import engine_url
 
 if TYPE_CHECKING:  # who serves needs no checks
     from forebay.conformance.subject import Subject
@@ -56,10 +57,12 @@ async def open_engine(
     on_broken: Callable[[ForebayError], None] | None = None,
     on_gone: Callable[[ForebayError], None] | None = None,
     on_delivery: Callable[[BaseException | None], None] | None = None,
+    on_failure: Callable[[str, BaseException], None] | None = None,
 ) -> Broker:
     """Open the engine the settings name, sealed where there are keys. Raises ForebayError with one line.
 
     `on_delivery` hears why the message broker went away, and None when it is back.
+    `on_failure` hears what keeps a spool from handing over that is not the engine's absence.
     """
     scheme = _scheme_of(settings.broker or "sqlite:")
     if scheme not in SCHEMES and scheme not in DELIVERIES:
@@ -87,11 +90,19 @@ async def open_engine(
         _make(directory)
         broker = await _open_shared(settings, clock, kept, on_delivery or (lambda _: None))
         if settings.spool:
-            broker = await _spooled(broker, directory, settings, clock)
+            broker = await _spooled(broker, directory, settings, clock, on_failure)
     if vault is None:
         return broker
     vault.mark(directory)
     return sealed(broker, vault)
+
+
+def check_url(what: str, url: str) -> None:
+    """Refuse a URL whose error texts would show a part of its password. Raises ConfigError."""
+    try:
+        engine_url(url)
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def _scheme_of(url: str) -> str:
@@ -141,10 +152,16 @@ async def _open_store(url: str, clock: Clock, kept: Retention) -> Broker:
     return await opens(url, clock, kept)
 
 
-async def _spooled(broker: Broker, directory: Path, settings: Settings, clock: Clock) -> Broker:
+async def _spooled(
+    broker: Broker,
+    directory: Path,
+    settings: Settings,
+    clock: Clock,
+    on_failure: Callable[[str, BaseException], None] | None,
+) -> Broker:
     bounds = Bounds(settings.spool, settings.spool_bytes_max, settings.spool_age_max)
     try:
-        return await spooled(broker, directory / SPOOL, bounds, clock)
+        return await spooled(broker, directory / SPOOL, bounds, clock, on_failure=on_failure)
     except BaseException:
         await broker.close()
         raise
@@ -221,6 +238,7 @@ def subject_for(url: str, factory: str | None = None, *, store: str | None = Non
 
     if factory is not None:
         return subject_named(factory, url)
+    check_url("broker", url)
     scheme, _, rest = url.partition(":")
     _check_store(scheme, store)
     if scheme in DELIVERIES:

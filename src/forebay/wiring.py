@@ -118,10 +118,10 @@ class System:
         """Open the store and build the door, behind which nothing happens yet."""
         from forebay.server.asgi import make_app
 
-        hears = said_of(self.log)
         self.broker = await open_engine(
-            self.settings, self.clock, on_broken=self._broken, on_gone=self._gone, on_delivery=hears
-        )
+            self.settings, self.clock, on_broken=self._broken, on_gone=self._gone,
+            on_delivery=said_of(self.log), on_failure=self._failed,
+        )  # fmt: skip
         if self.settings.broker is not None and not self.broker.capabilities.durable:
             self.log.warning("store_not_durable", hint=self.broker.capabilities.lost)
         try:

@@ -73,7 +73,7 @@ class _Spooled:
         return receipts
 
     async def recall(self, jobs: Sequence[Job], *, now: float) -> list[Receipt | None]:
-        here = [self.spool.recall(job) for job in jobs]
+        here = await self.spool.recall(jobs)
         if all(here):
             return here
         there = await self._inner.recall(jobs, now=now)
@@ -99,15 +99,17 @@ class _Spooled:
         return await self._inner.cancel(ids, now=now)
 
     async def held(self, blobs: Sequence[str], *, now: float) -> list[bool]:
-        here = {blob for job in self.spool.jobs() for blob in named(job.payload)}
         there = await self._inner.held(blobs, now=now)
+        here = {blob for job in self.spool.jobs() for blob in named(job.payload)}
         return [one or blob in here for one, blob in zip(there, blobs, strict=True)]
 
     async def close(self) -> None:
         self._loop.cancel()
         await asyncio.gather(self._loop, return_exceptions=True)
-        await self.spool.close()
-        await self._inner.close()
+        try:
+            await self.spool.close()
+        finally:
+            await self._inner.close()
 
     # -- handing over ----------------------------------------------------------------------------------
 

@@ -36,24 +36,31 @@ class SpoolFile:
 
     def __init__(self, path: Path, lock: int) -> None:
         self._lock = lock
+        self._path = path
         try:
             self._connection = apsw.Connection(str(path))
             os.chmod(path, 0o600)
             self._connection.execute(_OPEN).fetchall()
         except (apsw.Error, OSError) as error:
             os.close(lock)
-            raise ConfigError(f"spool: {path} cannot be used: {error}") from None
+            raise self._unusable(error) from None
 
     def load(self) -> list[Job]:
-        """Return what is there, in order."""
-        rows = cast("list[tuple[bytes]]", self._connection.execute(_ALL).fetchall())
-        return [_job_of(row) for (row,) in rows]
+        """Return what is there, in order. Raises ConfigError for what cannot be read."""
+        try:
+            rows = cast("list[tuple[bytes]]", self._connection.execute(_ALL).fetchall())
+            return [_job_of(row) for (row,) in rows]
+        except (apsw.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._unusable(error) from None
 
     def replace(self, rows: Sequence[tuple[int, Job]]) -> None:
-        """Store these in place of all there is."""
-        with self._connection:
-            self._connection.execute("DELETE FROM jobs")
-            self._insert(rows)
+        """Store these in place of all there is. Raises ConfigError."""
+        try:
+            with self._connection:
+                self._connection.execute("DELETE FROM jobs")
+                self._insert(rows)
+        except apsw.Error as error:
+            raise self._unusable(error) from None
 
     def add(self, rows: Sequence[tuple[int, Job]]) -> None:
         """Store jobs, durably. Raises StoreUnavailableError; nothing is stored then."""
@@ -69,6 +76,9 @@ class SpoolFile:
         """Forget what was handed over: every row up to this one."""
         with self._connection:
             self._connection.execute("DELETE FROM jobs WHERE seq <= ?", (upto,))
+
+    def _unusable(self, error: Exception) -> ConfigError:
+        return ConfigError(f"spool: {self._path} cannot be used: {' '.join(str(error).split())}")
 
     def _insert(self, rows: Sequence[tuple[int, Job]]) -> None:
         values = [(seq, _row_of(job)) for seq, job in rows]
@@ -95,9 +105,12 @@ def open_files(directory: Path) -> list[SpoolFile]:
             lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 os.close(lock)
                 continue
+            except OSError:  # a place that knows no locks, say
+                os.close(lock)
+                raise
             files.append(SpoolFile(path, lock))
     except OSError as error:
         raise ConfigError(f"spool: {directory}: {error.strerror}") from None

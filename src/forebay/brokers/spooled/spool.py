@@ -26,6 +26,7 @@ class _Entry:
     number: int
     job: Job
     durable: bool
+    failed: BaseException | None = None  # what kept it from the disk; it is not here any more then
 
 
 class Spool:
@@ -39,6 +40,7 @@ class Spool:
         self._number = 0
         self._coming: list[_Entry] = []
         self._commit: asyncio.Future[None] | None = None
+        self._removing: asyncio.Future[None] | None = None
         self._disk = asyncio.Lock()
         self.bytes = 0
         self._gather()
@@ -55,14 +57,18 @@ class Spool:
         """Return all that wait here."""
         return [entry.job for entry in self._entries.values()]
 
-    def recall(self, job: Job) -> Receipt | None:
-        """Return what a submission gets whose idempotency key is known here."""
+    async def recall(self, jobs: Sequence[Job]) -> list[Receipt | None]:
+        """Return what submissions get whose idempotency keys are known here, once what they mean is on the
+        disk. Raises StoreUnavailableError where it does not get there."""
+        known = [self._known(job) for job in jobs]
+        await self._settled([entry for entry in known if entry is not None])
+        return [
+            None if entry is None else _repeat(entry, job) for entry, job in zip(known, jobs, strict=True)
+        ]
+
+    def _known(self, job: Job) -> _Entry | None:
         known = None if job.idempotency_key is None else self._keys.get((job.tenant, job.idempotency_key))
-        entry = self._entries.get(known or job.id)
-        if entry is None:
-            return None
-        same = entry.job.body_hash == job.body_hash
-        return Receipt(Verdict.REPLAYED if same else Verdict.CONFLICT, entry.job.id, waits_as(entry.job))
+        return self._entries.get(known or job.id)
 
     def has_room(self, now: float, *, jobs: int = 1, size_b: int = 0) -> bool:
         """Say whether so much more is taken."""
@@ -74,25 +80,42 @@ class Spool:
 
     async def put(self, jobs: Sequence[Job], *, why: str, now: float) -> list[Receipt]:
         """Store jobs here, durably, all or none; answer in order. Raises StoreUnavailableError."""
-        receipts: list[Receipt] = []
         fresh: list[Job] = []
+        receipts: list[Receipt] = []
+        waited_for: list[_Entry] = []
         for job in jobs:
-            known = self.recall(job) or self._among(fresh, job)
-            if known is None:
+            entry = self._known(job)
+            if entry is not None:
+                waited_for.append(entry)
+                receipts.append(_repeat(entry, job))
+                continue
+            repeated = self._among(fresh, job)
+            if repeated is None:
                 fresh.append(job)
-            receipts.append(known or Receipt(Verdict.SPOOLED, job.id, waits_as(job)))
+            receipts.append(repeated or Receipt(Verdict.SPOOLED, job.id, waits_as(job)))
         if fresh and not self.has_room(now, jobs=len(fresh), size_b=sum(job.size for job in fresh)):
             raise StoreUnavailableError(f"{why}; and the spool is full", retry_after_s=FULL_RETRY_S)
-        self._coming += [self._enter(job, durable=False) for job in fresh]
+        entered = [self._enter(job, durable=False) for job in fresh]
+        self._coming += entered
         if self._coming and self._commit is None:
             self._commit = asyncio.ensure_future(self._store())
             self._commit.add_done_callback(_heard)
-        if self._commit is not None:
-            await asyncio.shield(self._commit)
-        elif not fresh:
-            async with self._disk:  # repeats wait for what they repeat
-                pass
+        await self._settled([*waited_for, *entered])
         return receipts
+
+    async def _settled(self, entries: Sequence[_Entry]) -> None:
+        """Return when all of these are on the disk. Raises what kept one of them from it."""
+        if not all(entry.durable for entry in entries):
+            if self._commit is not None:
+                await asyncio.wait({self._commit})
+            else:
+                async with self._disk:  # they are just being written
+                    pass
+        for entry in entries:
+            if entry.failed is not None:
+                raise entry.failed
+            if not entry.durable:
+                raise StoreUnavailableError("the spool is closed", retry_after_s=1.0)
 
     def first(self, jobs_max: int, bytes_max: int) -> list[Job]:
         """Return what is to be handed over next, at least one job if there is one on the disk."""
@@ -110,13 +133,20 @@ class Spool:
         upto = self._entries[jobs[-1].id].number
         for job in jobs:
             self._leave(job)
+        # To its end also when whoever waits is cancelled: the file must not be closed in the middle of it.
+        self._removing = asyncio.ensure_future(self._remove(upto))
+        self._removing.add_done_callback(_heard)
+        await asyncio.shield(self._removing)
+
+    async def _remove(self, upto: int) -> None:
         async with self._disk:
             await asyncio.to_thread(self._files[0].remove, upto)
 
     async def close(self) -> None:
         """Let go of the files; what waits stays in them."""
-        if self._commit is not None:
-            await asyncio.wait({self._commit})
+        for writing in (self._commit, self._removing):
+            if writing is not None:
+                await asyncio.wait({writing})
         async with self._disk:
             for file in self._files:
                 file.close()
@@ -127,8 +157,9 @@ class Spool:
             rows, self._coming, self._commit = self._coming, [], None
             try:
                 await asyncio.to_thread(self._files[0].add, [(row.number, row.job) for row in rows])
-            except StoreUnavailableError:
+            except BaseException as error:
                 for row in rows:
+                    row.failed = error
                     self._leave(row.job)
                 raise
             for row in rows:
@@ -177,6 +208,11 @@ class Spool:
 def waits_as(job: Job) -> State:
     """Return the state of a job that waits here."""
     return State.SCHEDULED if job.run_at > job.created_at else State.QUEUED
+
+
+def _repeat(entry: _Entry, job: Job) -> Receipt:
+    same = entry.job.body_hash == job.body_hash
+    return Receipt(Verdict.REPLAYED if same else Verdict.CONFLICT, entry.job.id, waits_as(entry.job))
 
 
 def _heard(commit: "asyncio.Future[None]") -> None:
