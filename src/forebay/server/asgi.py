@@ -23,6 +23,7 @@ from forebay.server.bulk import Bulk
 from forebay.server.caller import LOCAL, set_caller
 from forebay.server.cold import cold_routes
 from forebay.server.deciding import Decider
+from forebay.server.dialects import Dialects, is_dialect
 from forebay.server.events import Events
 from forebay.server.front import Front
 from forebay.server.hatch import Hatch
@@ -86,6 +87,7 @@ class Door:
         self._shower = Shower(front, pressure, self.waiters, self._blobs)
         self._pressure = pressure
         self._events = events
+        self._dialects = Dialects(front, self)
         self._cold: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +101,9 @@ class Door:
             heads = self._doorman.check(scope)
             path: str = scope["path"]
             forget_budget()
+            if is_dialect(path):
+                await self._speak(scope, heads, body := Body(receive, heads), receive, started)
+                return
             if is_link(scope):
                 scope = self.front.links.opened(scope, now=self.front.clock.now())
                 set_caller(BEARER)
@@ -118,9 +123,8 @@ class Door:
                 await self._job(path[len(_JOB) :], scope, heads, receive, started.send, body)
             elif path.startswith(_PREDICT):
                 body = body or Body(receive, heads)
-                await self._predictor.predict(
-                    path[len(_PREDICT) :], scope, heads, body, receive, started.send
-                )
+                task = path[len(_PREDICT) :]
+                await self._predictor.predict(task, scope, heads, body, receive, started.send)
             elif path.startswith((_BLOBS, _STREAM)):
                 body = Body(receive, heads)
                 await self._bytes(path, scope, heads, body, started.send)
@@ -133,6 +137,20 @@ class Door:
         except Exception as error:
             self._log_failure(scope, error)
             await self._refuse(InternalError(), body, scope, started)
+
+    async def _speak(
+        self, scope: Scope, heads: Heads, body: Body, receive: Receive, started: Started
+    ) -> None:
+        """Answer in another server's dialect. Who may do nothing here is refused before his body is read;
+        what he may do our own routes ask."""
+
+        def admit() -> None:
+            if self._watchman.watches:
+                method = "POST" if scope["method"] == "POST" else "GET"
+                asked = {**scope, "path": _JOBS, "method": method}
+                self._watchman.admit(asked, heads, now=self.front.clock.now())
+
+        await self._dialects.answer(scope, body, receive, started.send, admit)
 
     async def answer_ended(self, ended: Ended, heads: Heads, scope: Scope, send: Send) -> None:
         """Write the answer of a request that the hatch took. Never raises for what a client did."""
