@@ -2,7 +2,9 @@
 
 import pytest
 
+from forebay.core import serving
 from forebay.core.admission import Reason, Rejected
+from forebay.core.live_fit import LiveFit
 from forebay.core.newcomer import LOOKED_MAX
 from forebay.core.parting import best_part, in_time
 from forebay.core.requests import Request
@@ -139,3 +141,74 @@ def test_how_many_of_a_line_are_in_time(deadlines, crowd, done):
     if crowd:
         skip, size = best_part(law, line[:16], 0.0, free_s)
         assert skip + size <= 16 and size >= done - 1
+
+
+def test_those_who_are_late_anyway_are_given_up_together_and_take_no_place_in_a_run():
+    line = [(5, 0.001)] * 40 + [(5, 0.3)] * 20
+    terms = {"room": 16, "at": 0.0, "beside": 1, "free_s": 0.002, "crowd": True}
+    assert best_part(a_law().run_s, line[:16], 0.0, 0.002) == (16, 0)
+    assert in_time(a_law().run_s, line, **terms) == 20
+
+
+def test_a_line_of_those_who_are_late_anyway_is_looked_at_once():
+    asked = []
+
+    def takes(items):
+        asked.append(items)
+        return 0.1 + 0.001 * items
+
+    line = [(5, 0.05)] * LOOKED_MAX
+    assert in_time(takes, line, room=64, at=0.0, beside=1, free_s=0.002, crowd=True) == 0
+    assert len(asked) <= 4 * LOOKED_MAX
+
+
+def test_where_a_model_slows_down_thousands_that_are_late_for_it_are_answered_at_once(monkeypatch):
+    looks = []
+    monkeypatch.setattr(serving, "best_part", lambda *terms: looks.append(1) or best_part(*terms))
+    rig = RequestRig(a_spec(kind="class", batch_max=64)).learn_model()
+    for _ in range(2_000):
+        assert isinstance(rig.offer(deadline_s=30.0), Request)
+        rig.d.hand.basin.rates.clear()
+    for size in range(1, 64):
+        rig.d.hand.tasks["t"].fit.observe(size, 40.0)
+    rig.poll()
+    assert len(rig.told) > 1_900
+    assert len(looks) <= 2 * 2_000 / 64 + 64
+
+
+# -- tasks that share replicas -----------------------------------------------------------------------
+
+
+def two_lines(each_a, each_b, waiting=10):
+    """A run of 50 ms has just begun; so many of the one task wait behind it, with 5 ms to spare."""
+    rig = RequestRig(a_spec("a"), a_spec("b"))
+    rig.learn(0.05, task="a")
+    rig.offer("a", deadline_s=1.0)
+    rig.poll()
+    for task, each_s in (("a", each_a), ("b", each_b)):
+        rig.d.hand.tasks[task].fits[0] = LiveFit()
+        rig.d.hand.tasks[task].refit()
+        rig.learn(each_s, task=task)
+    for _ in range(waiting):
+        assert isinstance(rig.offer("b", deadline_s=1.25 * (0.05 + waiting * each_b)), Request)
+    return rig
+
+
+def test_who_would_push_those_of_another_task_out_of_their_time_is_refused():
+    rig = two_lines(0.01, 0.01)
+    verdicts = [rig.offer("a", deadline_s=0.12) for _ in range(4)]
+    refused = [one for one in verdicts if isinstance(one, Rejected)]
+    assert len(refused) == 1, "there are 30 ms, for three"
+    assert {one.reason for one in refused} == {Reason.TOO_LATE}
+    needed_s = refused[0].offer.deadline_needed_at - rig.now
+    assert isinstance(rig.offer("a", deadline_s=needed_s + 0.001), Request), "behind all it costs nobody"
+
+
+def test_a_short_one_may_take_the_place_of_one_of_another_task_that_takes_much_longer():
+    rig = two_lines(0.002, 0.01)
+    assert all(isinstance(rig.offer("a", deadline_s=0.12), Request) for _ in range(10))
+
+
+def test_those_of_a_less_urgent_class_of_another_task_make_room():
+    rig = two_lines(0.01, 0.01)
+    assert all(isinstance(rig.offer("a", deadline_s=0.12, priority=2), Request) for _ in range(4))

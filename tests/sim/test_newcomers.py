@@ -91,3 +91,21 @@ def test_where_a_model_slows_twofold_batches_do_not_stay_small_for_those_who_are
     answers = ServingWorld([MODEL], {"M": slows}, asked).play(until=9.0)
     good = sum(one.good and 6.0 <= one.at < 9.0 for one in answers)
     assert good / 3.0 >= 0.95 * 16 / 0.104
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0, 10.0])
+def test_tasks_that_share_replicas_keep_each_others_time_at_the_same_goodput(times):
+    """Requests of the one are urgent, and each would push those of the other back that wait already."""
+    specs = [TaskSpec(name="A"), TaskSpec(name="B")]
+    service, ends, good = Service(each_s=0.005), Counter(), 0
+    for seed in range(2):
+        chance = Chance(seed)
+        asked = []
+        for at in poisson(chance, times * 200, start=0.0, until=5.0):
+            asked.append(Wanted(at, "A", 0.05) if chance.hit(0.5) else Wanted(at, "B", 0.3))
+        world = ServingWorld(specs, {"A": service, "B": service}, asked, way_s=0.0005)
+        answers = world.play(until=7.0)
+        ends.update(one.end for one in answers if one.wanted.at >= 1.0)  # before, not all was measured
+        good += sum(one.good and 1.0 <= one.at < 5.0 for one in answers)
+    assert ends[End.LATE] <= 0.01 * ends[End.DONE]
+    assert good / 2 / 4.0 >= 0.95 * 200

@@ -165,7 +165,7 @@ def _behind(hand: Hand, task: TaskHand, asked: Asked, told: Foretold, now: float
     anything; and by how much that is later than it asks."""
     size = task.spec.batch_max
     last = -(-len(hand.basin.reservoirs[asked.task]) // size) * size + size - 1
-    told = foretold(hand, task, asked, last, now) or told
+    told = foretold(hand, task, asked._replace(deadline_at=float("inf")), last, now) or told
     return told, max(1e-6, now + told.ends_s - asked.deadline_at)
 
 

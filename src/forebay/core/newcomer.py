@@ -14,6 +14,7 @@ from forebay.core.job import PRIORITY_NORMAL
 from forebay.core.parting import Due, crowded, in_time, spare_s
 
 RUNS_MAX: Final = 16  # from that of a newcomer on, that are looked at: those behind have more time
+SHORTER: Final = 1.25  # times as long as the newcomer, and the place of another task's item is worth two
 LOOKED_MAX: Final = 1_024  # of the members of these: about a quarter of a millisecond
 
 
@@ -59,7 +60,11 @@ def costs_others(hand: Hand, task: TaskHand, asked: Asked, told: Foretold, ahead
     it: where a model slows down all are nearly late, and batches would stay small for fear of that.
     """
     reservoir, room = hand.basin.reservoirs[asked.task], task.spec.batch_max
-    if ahead == len(reservoir) or task.spec.concurrency > 1 or reservoir.newest_first:
+    if task.spec.concurrency > 1 or reservoir.newest_first:
+        return False
+    if len(hand.tasks) > 1 and room == 1 and len(reservoir) < hand.basin.waiting:
+        return _costs_others_tasks(hand, task, asked, told, now)
+    if ahead == len(reservoir):
         return False
     first, waiting = ahead - ahead % room, len(reservoir)
     crowd = crowded(hand.basin, asked.task, waiting=waiting + 1, room=room, now=now)
@@ -79,3 +84,40 @@ def costs_others(hand: Hand, task: TaskHand, asked: Asked, told: Foretold, ahead
     before = done(line)
     line.insert(ahead - first, (asked.priority, asked.deadline_at))
     return done(line) <= before
+
+
+def _costs_others_tasks(hand: Hand, task: TaskHand, asked: Asked, told: Foretold, now: float) -> bool:
+    """Say the same where single items of several tasks wait for the same replicas: they take turns by their
+    class and deadline, each as long as items of its task take. One that takes much longer than the newcomer
+    may lose its place to it: else a line of long ones would refuse many that are short."""
+    behind: list[tuple[Due, float]] = []
+    for name, other in hand.tasks.items():
+        reservoir, each_s = hand.basin.reservoirs[name], other.fit_of(asked.priority).run_s(1) or 0.0
+        if reservoir.newest_first or other.spec.concurrency > 1:
+            continue
+        place = reservoir.ahead(asked.priority, asked.deadline_at)
+        for at in range(place, min(len(reservoir), place + LOOKED_MAX // len(hand.tasks))):
+            if (due := reservoir.due(at))[0] > asked.priority:
+                break
+            behind.append((due, each_s))
+    if not behind:
+        return False
+    behind.sort()
+    beside = sum(replica.open for replica in hand.replicas.values())
+
+    def done(at: float) -> tuple[int, float]:
+        count, work_s = 0, 0.0
+        for (_, deadline_at), each_s in behind:
+            if at + each_s <= deadline_at:
+                count += 1
+                work_s += each_s
+                at += each_s / beside
+        return count, work_s
+
+    own_s = task.fit_of(asked.priority).run_s(1) or 0.0
+    starts_at = now + told.starts_s
+    with_it, with_s = done(starts_at + own_s / beside)
+    without, without_s = done(starts_at)
+    if 1 + with_it != without:
+        return 1 + with_it < without
+    return without_s - with_s < SHORTER * own_s

@@ -59,11 +59,14 @@ def best_part(takes: Takes, members: Sequence[Due], at: float, free_s: float) ->
     """Return how many of the first to give up, and how many to run together then, so that the most are done
     in their time. A small batch for the sake of one that is nearly late costs those behind it theirs, and
     leaves the next batch with members that are nearly late as well.
+
+    Where none of the most urgent class can be in time, all of it is given up and nothing runs.
     """
-    best, best_rate, size = (0, 1), 0.0, 1
+    best, best_rate, size, looked = (0, 0), 0.0, 1, 0
     for skip, (priority, deadline_at) in enumerate(members):
         if priority != members[0][0]:
             break  # nobody is given up for less urgent ones
+        looked = skip + 1
         most = len(members) - skip
         while size < most and at + (takes(size + 1) or 0.0) + free_s <= deadline_at:
             size += 1
@@ -71,7 +74,7 @@ def best_part(takes: Takes, members: Sequence[Due], at: float, free_s: float) ->
         rate = size / max(takes(size) or 0.0, 1e-9)
         if at + (takes(size) or 0.0) + free_s <= deadline_at and rate > best_rate * PAYS:
             best, best_rate = (skip, size), rate
-    return best
+    return best if best_rate else (looked, 0)
 
 
 def in_time(
@@ -85,6 +88,9 @@ def in_time(
         skip, size = 0, 1
         if crowd:
             skip, size = best_part(takes, members, at, free_s)
+            if not size:
+                place += skip
+                continue
         elif room > 1:
             size = fitting(takes, len(members), min(deadline_at for _, deadline_at in members) - at)
         run_s = takes(size) or 0.0

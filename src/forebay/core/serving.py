@@ -10,6 +10,7 @@ from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.keeping import note_use, riders
 from forebay.core.levels import look_all
+from forebay.core.live_fit import LiveFit
 from forebay.core.parting import best_part, crowded, fitting, may_run, spare_s
 from forebay.core.planning import piece_of, send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
@@ -201,14 +202,33 @@ def _members(
         free_s = spare_s(fit, members[0].deadline_at - members[0].job.created_at, crowd=crowd)
         due = [(one.job.priority, one.deadline_at) for one in members]
         skip, size = best_part(fit.run_s, due, at, free_s) if crowd else (0, 1)
-        least_s = (fit.run_s(size) or 0.0) + free_s
-        hopeless = [one for one in members[: skip + size] if at + least_s > one.deadline_at and not one.probe]
+        if not size:
+            beyond = len(reservoir) - most  # who is one of few has other margins
+            hopeless = _late_ones(fit, members[: max(1, min(skip, beyond))], at)
+            size = 1
+        else:
+            least_s = (fit.run_s(size) or 0.0) + free_s
+            hopeless = [
+                one for one in members[: skip + size] if at + least_s > one.deadline_at and not one.probe
+            ]
         if not hopeless:
             tightest = min((one.deadline_at for one in members if not one.probe), default=float("inf"))
             return members[: size if crowd else fitting(fit.run_s, len(members), tightest - at)]
         for one in hopeless:
             late(hand, one)
     return []
+
+
+def _late_ones(fit: LiveFit, members: list[Request], at: float) -> list[Request]:
+    """Return those of a crowd who are late even alone, each by its own time. All at once: of thousands each
+    would look at a whole batch."""
+    ends_at = at + (fit.run_s(1) or 0.0)
+    return [
+        one
+        for one in members
+        if ends_at + spare_s(fit, one.deadline_at - one.job.created_at, crowd=True) > one.deadline_at
+        and not one.probe
+    ]
 
 
 def _singles(hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: float) -> list[Request]:
