@@ -10,6 +10,7 @@ from forebay.brokers.postgres.deadly import SELECT_DEADLY, Deadly
 from forebay.brokers.postgres.outbox import SELECT_DUE, PostgresOutbox
 from forebay.brokers.postgres.store import Store, Tx
 from forebay.brokers.shared.committer import Committer
+from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
 
@@ -49,7 +50,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, "look after the store"))
 
     def look_soon(self) -> None:
         """Look at once: somebody said that there is something to see."""
@@ -82,14 +83,13 @@ class Upkeep:
             await self._vacuum(f"VACUUM {table}")
 
     async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._soon.wait()
-            self._soon.clear()
-            with contextlib.suppress(ForebayError, psycopg_module().Error):
-                await self.look()
-                await self._sum_up()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._soon.wait()
+        self._soon.clear()
+        with contextlib.suppress(ForebayError, psycopg_module().Error):
+            await self.look()
+            await self._sum_up()
 
     async def _sum_up(self) -> None:
         ((count,),) = await self._store.read(_COUNT, [DIFFERENCES_MAX])

@@ -10,12 +10,11 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from forebay.brokers.postgres.address import psycopg_module
 from forebay.brokers.postgres.connections import Connections
 from forebay.brokers.postgres.intake import served_number
-from forebay.brokers.shared.messages import Message, messages_of, news_of
+from forebay.brokers.shared.loops import goes_on
+from forebay.brokers.shared.messages import messages_of, news_in
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
 
@@ -59,7 +58,10 @@ class Wire:
 
     def start(self) -> None:
         """Begin."""
-        self._tasks = [asyncio.ensure_future(self._send()), asyncio.ensure_future(self._listen())]
+        self._tasks = [
+            asyncio.ensure_future(goes_on(self._send, "tell others on the store")),
+            asyncio.ensure_future(goes_on(self._listen, "hear others on the store")),
+        ]
 
     def tell(self, news: News) -> None:
         """Tell others, soon. What comes together goes together."""
@@ -75,19 +77,18 @@ class Wire:
         self._tasks = []
 
     async def _send(self) -> None:
-        while True:
-            await self._told.wait()
-            self._told.clear()
-            news, self._pending = self._pending, News()
-            with contextlib.suppress(ForebayError, psycopg_module().Error):
-                heard_of = self._heard_of
-                # Where there is nothing to tell, it tells that we are here. Of two that begin at once one at
-                # least finds the other: its message, or its lock.
-                await self._ask(RING, [self._channel, messages_of(news, self._sender)])
-                if self._counts:
-                    ((servers,),) = await self._ask(SELECT_SERVERS, [self._served])
-                    self._counts = False
-                    self._others = servers > 1 or self._heard_of > heard_of
+        await self._told.wait()
+        self._told.clear()
+        news, self._pending = self._pending, News()
+        with contextlib.suppress(ForebayError, psycopg_module().Error):
+            heard_of = self._heard_of
+            # Where there is nothing to tell, it tells that we are here. Of two that begin at once one at
+            # least finds the other: its message, or its lock.
+            await self._ask(RING, [self._channel, messages_of(news, self._sender)])
+            if self._counts:
+                ((servers,),) = await self._ask(SELECT_SERVERS, [self._served])
+                self._counts = False
+                self._others = servers > 1 or self._heard_of > heard_of
 
     async def _ask(self, query: str, params: list[Any]) -> list[Any]:
         connection = await self._connections.take()
@@ -101,12 +102,11 @@ class Wire:
         return rows
 
     async def _listen(self) -> None:
-        while True:
-            with contextlib.suppress(psycopg_module().Error, TimeoutError, OSError):
-                await self._listen_once()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_AGAIN_S):
-                    await asyncio.Event().wait()
+        with contextlib.suppress(psycopg_module().Error, TimeoutError, OSError):
+            await self._listen_once()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_AGAIN_S):
+                await asyncio.Event().wait()
 
     async def _listen_once(self) -> None:
         connection = await self._connections.connect()
@@ -129,5 +129,5 @@ class Wire:
             return
         self._heard_of += 1
         self._others = True
-        with contextlib.suppress(msgspec.MsgspecError, IndexError):  # another version may say more
-            self._hear(news_of(msgspec.json.decode(notice.payload.encode(), type=Message)))
+        if (news := news_in(notice.payload.encode())) is not None:
+            self._hear(news)

@@ -10,6 +10,7 @@ from forebay.brokers.redis.gauge import CountsGauge
 from forebay.brokers.redis.outbox import RedisOutbox
 from forebay.brokers.redis.store import Tx, line_of, pairs
 from forebay.brokers.shared.committer import Committer
+from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
 
@@ -37,7 +38,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, "look after the store"))
 
     def look_soon(self) -> None:
         """Look at once: somebody said that there is something to see."""
@@ -74,10 +75,9 @@ class Upkeep:
             self._deadly.load(version.decode(), deadly)
 
     async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._soon.wait()
-            self._soon.clear()
-            with contextlib.suppress(ForebayError):
-                await self.look()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._soon.wait()
+        self._soon.clear()
+        with contextlib.suppress(ForebayError):
+            await self.look()

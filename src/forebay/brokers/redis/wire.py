@@ -10,11 +10,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from forebay.brokers.redis.address import redis_module
 from forebay.brokers.redis.connections import Connections, ask, gone, let_go
-from forebay.brokers.shared.messages import Message, messages_of, news_of
+from forebay.brokers.shared.loops import goes_on
+from forebay.brokers.shared.messages import messages_of, news_in
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
 
@@ -39,7 +38,10 @@ class Wire:
 
     def start(self) -> None:
         """Begin."""
-        self._tasks = [asyncio.ensure_future(self._send()), asyncio.ensure_future(self._listen())]
+        self._tasks = [
+            asyncio.ensure_future(goes_on(self._send, "tell others on the store")),
+            asyncio.ensure_future(goes_on(self._listen, "hear others on the store")),
+        ]
 
     def tell(self, news: News) -> None:
         """Tell others, soon. What comes together goes together."""
@@ -55,17 +57,16 @@ class Wire:
         self._tasks = []
 
     async def _send(self) -> None:
-        while True:
-            await self._told.wait()
-            self._told.clear()
-            news, self._pending = self._pending, News()
-            with contextlib.suppress(ForebayError, redis_module().exceptions.RedisError, *gone()):
-                heard_of = self._heard_of
-                # Where there is nothing to tell, it tells that we are here. Of two that begin at once one at
-                # least finds the other: its message, or that two heard this one.
-                hearers = await self._publish(messages_of(news, self._sender))
-                if self._echoed and hearers == 1 and self._heard_of == heard_of:
-                    self._others = False
+        await self._told.wait()
+        self._told.clear()
+        news, self._pending = self._pending, News()
+        with contextlib.suppress(ForebayError, redis_module().exceptions.RedisError, *gone()):
+            heard_of = self._heard_of
+            # Where there is nothing to tell, it tells that we are here. Of two that begin at once one at
+            # least finds the other: its message, or that two heard this one.
+            hearers = await self._publish(messages_of(news, self._sender))
+            if self._echoed and hearers == 1 and self._heard_of == heard_of:
+                self._others = False
 
     async def _publish(self, texts: list[str]) -> int:
         """Send messages; return how many heard the last one."""
@@ -80,12 +81,11 @@ class Wire:
         return hearers
 
     async def _listen(self) -> None:
-        while True:
-            with contextlib.suppress(redis_module().exceptions.RedisError, *gone()):
-                await self._listen_once()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_AGAIN_S):
-                    await asyncio.Event().wait()
+        with contextlib.suppress(redis_module().exceptions.RedisError, *gone()):
+            await self._listen_once()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_AGAIN_S):
+                await asyncio.Event().wait()
 
     async def _listen_once(self) -> None:
         connection = await self._connections.connect()
@@ -116,5 +116,5 @@ class Wire:
             return
         self._heard_of += 1
         self._others = True
-        with contextlib.suppress(msgspec.MsgspecError, IndexError):  # another version may say more
-            self._hear(news_of(msgspec.json.decode(rest[1], type=Message)))
+        if (news := news_in(rest[1])) is not None:
+            self._hear(news)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from forebay.brokers.relay.loops import tell
+from forebay.brokers.shared.loops import tell
 from forebay.errors import DeliveryUnavailableError
 from forebay.ports.transport import Hint, Traits, Transport
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
-from forebay.brokers.relay.loops import goes_on, tell
+from forebay.brokers.shared.loops import goes_on, tell
 from forebay.core.relay import BACK_S, Gap, Line, Take
 from forebay.errors import DeliveryUnavailableError, ForebayError
 from forebay.ports.clock import Clock
@@ -46,8 +46,8 @@ class Receiver:
         self._ops: set[asyncio.Task[None]] = set()
         self._part = f"receive {task}"  # of the link's work
         self._loops = [
-            asyncio.ensure_future(goes_on(self._receive, clock, f"receive hints of {task!r}")),
-            asyncio.ensure_future(goes_on(self._tend, clock, f"tend hints of {task!r}")),
+            asyncio.ensure_future(goes_on(self._receive, f"receive hints of {task!r}")),
+            asyncio.ensure_future(goes_on(self._tend, f"tend hints of {task!r}")),
         ]
 
     def granted(self, ids: Sequence[str], *, asked: int, mark: int, silent: Container[str]) -> None:

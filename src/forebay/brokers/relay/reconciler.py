@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from forebay.brokers.relay.link import Link
-from forebay.brokers.relay.loops import goes_on
 from forebay.brokers.relay.receiver import Receiver
 from forebay.brokers.relay.sender import Sender
+from forebay.brokers.shared.loops import goes_on
 from forebay.errors import ForebayError
 from forebay.ports.broker import Broker, Load
 from forebay.ports.clock import Clock
@@ -43,7 +43,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(goes_on(self._run, self._clock, "look for hints that are missing"))
+        self._task = asyncio.ensure_future(goes_on(self._run, "look for hints that are missing"))
 
     async def close(self) -> None:
         """Stop; twice is harmless."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
-from forebay.brokers.relay.loops import goes_on
+from forebay.brokers.shared.loops import goes_on
 from forebay.core.relay import SENT_MAX, Pending, Unannounced
 from forebay.errors import DeliveryUnavailableError
 from forebay.ports.clock import Clock
@@ -37,7 +37,7 @@ class Sender:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.ensure_future(goes_on(self._run, self._clock, "send hints"))
+        self._task = asyncio.ensure_future(goes_on(self._run, "send hints"))
 
     def announce(self, task: str, job_id: str = "") -> None:
         """Send a hint of a job, or of a task alone, soon."""

@@ -28,6 +28,9 @@ class Message(msgspec.Struct, array_like=True):
     nobodys: bool = False
 
 
+_decode = msgspec.json.Decoder(Message).decode
+
+
 def messages_of(news: News, sender: str) -> list[str]:
     """Return the payloads that tell of news; what does not fit is left out."""
     changes = news.changes[:CHANGES_MAX]
@@ -47,8 +50,16 @@ def messages_of(news: News, sender: str) -> list[str]:
     return found
 
 
-def news_of(message: Message) -> News:
-    """Return what a message tells."""
+def news_in(text: bytes) -> News | None:
+    """Return what a message tells; None for one that is not understood: another version may say more, and
+    anybody who reaches the server may say anything."""
+    try:
+        return _news_of(_decode(text))
+    except (msgspec.MsgspecError, IndexError, UnicodeError, RecursionError):
+        return None
+
+
+def _news_of(message: Message) -> News:
     news = News()
     news.work.update(message.work)
     news.cancels.update(message.cancels)
