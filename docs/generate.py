@@ -12,7 +12,7 @@ from pathlib import Path
 
 import forebay
 import forebay.sources.failures
-from forebay.config import describe_settings
+from forebay.config import Field, describe_settings
 from forebay.conformance import CHECKS
 from forebay.conformance.subject import LACKS
 from forebay.core.alerting import ALERTS, prometheus_rules, promql, span
@@ -266,12 +266,27 @@ def settings() -> str:
         "Defaults, then `forebay.toml` in the working directory (or the file that `FOREBAY_CONFIG` names),",
         "then the environment, then flags. An unknown name is refused, with the nearest known one.",
         "`WORKER_CONCURRENCY` and `QUEUE_MAXSIZE` are honoured as `workers` and `queue_max`.",
+        'Times are seconds or texts like `"250ms"`, `"5m"`, `"12h"`; sizes bytes or texts like `"64MiB"`.',
+        "What Kubernetes says of a Service (`FOREBAY_SERVICE_HOST` and its like) is no setting.",
         "",
         "| setting | environment | default | is |",
         "|---|---|---|---|",
     ]
-    lines += [f"| `{f.name}` | `{f.env}` | `{f.default}` | {f.about.text} |" for f in describe_settings()]
+    lines += [f"| `{f.name}` | `{f.env}` | {otherwise(f)} | {f.about.text} |" for f in describe_settings()]
     return "\n".join([*lines, ""])
+
+
+def otherwise(field: Field) -> str:
+    """Return what a setting is when nobody sets it, as people write it: `30s`, `1GiB`, none."""
+    value, kind = field.default, field.about.kind
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, tuple):
+        return f"`{','.join(map(str, value))}`"
+    if kind == "duration":
+        step, unit = next((one for one in ((3600, "h"), (60, "m")) if value % one[0] == 0), (1, "s"))
+        return f"`{value / step:g}{unit}`"
+    return f"`{field.about.bound(value)}`" if kind == "size" else f"`{str(value).lower()}`"
 
 
 def engine_rows() -> list[tuple[str, list[str]]]:

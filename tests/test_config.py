@@ -42,6 +42,32 @@ def test_the_names_of_others_are_honoured_below_ours(tmp_path):
     assert load(tmp_path, env=env | {"FOREBAY_WORKERS": "4"}).workers == 4
 
 
+def links_of(service):
+    """What the kubelet sets for a Service with one named port, as its documentation has it."""
+    at, address = "tcp://10.0.0.7:8080", "10.0.0.7"
+    return {
+        f"{service}_SERVICE_HOST": address,
+        f"{service}_SERVICE_PORT": "8080",
+        f"{service}_SERVICE_PORT_HTTP": "8080",
+        f"{service}_PORT": at,
+        f"{service}_PORT_8080_TCP": at,
+        f"{service}_PORT_8080_TCP_PROTO": "tcp",
+        f"{service}_PORT_8080_TCP_PORT": "8080",
+        f"{service}_PORT_8080_TCP_ADDR": address,
+    }
+
+
+def test_what_kubernetes_says_of_a_service_called_forebay_is_no_setting(tmp_path):
+    env = links_of("FOREBAY") | links_of("FOREBAY_API") | {"FOREBAY_WORKERS": "2"}
+    settings = load(tmp_path, env=env)
+    assert (settings.port, settings.workers) == (8080, 2)
+    assert load(tmp_path, env=env | {"FOREBAY_PORT": "9000"}).port == 9000
+    with pytest.raises(ConfigError, match="FOREBAY_PORT: port = 'tcp:"):  # no Service is told of
+        load(tmp_path, env={"FOREBAY_PORT": "tcp://10.0.0.7:8080"})
+    with pytest.raises(ConfigError, match="FOREBAY_API_KYE: unknown setting"):
+        load(tmp_path, env=env | {"FOREBAY_API_KYE": "k"})
+
+
 def test_durations_and_sizes_are_read_as_people_write_them(tmp_path):
     settings = load(tmp_path, 'lease = "90s"\nbody_bytes_max = "64KiB"\nheartbeat = 0.25\n')
     assert (settings.lease, settings.body_bytes_max, settings.heartbeat) == (90.0, 65536, 0.25)

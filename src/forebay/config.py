@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgspec
 
 from forebay.errors import ConfigError
-from forebay.values import READERS, About, Secret, one_line, read_table, without_password
+from forebay.values import READERS, About, Secret, one_line, read_table, service_links, without_password
 
 FILE_NAME = "forebay.toml"
 FILE_BYTES_MAX = 1024 * 1024
@@ -251,8 +251,9 @@ def _from_env(env: Mapping[str, str]) -> list[tuple[str, tuple[str, Any]]]:
     for foreign, name in _FOREIGN_NAMES.items():
         if foreign in env and f"FOREBAY_{name.upper()}" not in env:
             found.append((foreign, (name, env[foreign])))
+    others = _RESERVED | service_links(env)
     for variable in sorted(env):
-        if not variable.startswith("FOREBAY_") or variable in _RESERVED:
+        if not variable.startswith("FOREBAY_") or variable in others:
             continue
         name = variable.removeprefix("FOREBAY_").lower()
         if name not in _ABOUT or variable != variable.upper():

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -187,6 +188,26 @@ READERS: Final[dict[str, Any]] = {
     "ports": _ports,
     "budgets": _budgets,
 }
+
+
+def service_links(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables that Kubernetes sets in every pod beside a Service called "forebay…".
+
+    They tell where the Service is and are no settings, though they begin as settings do: FOREBAY_PORT is
+    "tcp://10.0.0.7:8080" then, unless the pod says otherwise.
+    """
+    tail = "_SERVICE_HOST"
+    services = [
+        name.removesuffix(tail) for name in env if name.startswith("FOREBAY_") and name.endswith(tail)
+    ]
+    return frozenset(
+        name
+        for name, value in env.items()
+        for service in services
+        if name == service + tail
+        or name.startswith((f"{service}_SERVICE_PORT", f"{service}_PORT_"))
+        or (name == f"{service}_PORT" and "://" in value)
+    )
 
 
 def one_line(text: str) -> str:

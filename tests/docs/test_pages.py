@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.config import Settings, load_settings
 from forebay.core.lifecycle import Event, State
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,14 @@ def test_generated_pages_say_what_the_code_says():
         timeout=30,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_a_default_of_the_settings_page_written_into_a_file_is_the_default(tmp_path):
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(\w+)` \| `FOREBAY_\w+` \| `?(.*?)`? \|", text, re.MULTILINE))
+    given = {name: value for name, value in told.items() if value != "none"}
+    assert list(told) == list(Settings.__struct_fields__) and len(given) > 30
+    assert load_settings(given, {}, tmp_path) == Settings()
 
 
 def test_the_lifecycle_page_names_every_state_and_event():

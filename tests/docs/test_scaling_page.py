@@ -67,7 +67,7 @@ def test_no_nodes_are_no_mistake(told):
 
 
 def test_keda_is_sent_to_a_field_that_is_there_and_may_go_to_zero():
-    document = yaml.safe_load(KEDA.read_text(encoding="utf-8"))
+    _, document = yaml.safe_load_all(KEDA.read_text(encoding="utf-8"))
     (trigger,) = document["spec"]["triggers"]
     assert trigger["metadata"]["valueLocation"] in QueueView.__struct_fields__
     assert re.fullmatch(r"http://[a-z:0-9-]+/v1/queues/\w+", trigger["metadata"]["url"])
