@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import signal
 
 import pytest
 
@@ -571,3 +572,40 @@ def test_a_generator_without_end_is_said_and_fails_for_good(tmp_path, task):
     seen = run_all(tmp_path, ENDLESS, task, [1, 0], result_bytes_max=1 << 20)
     assert seen.outputs() == ["too_many_parts", list(range(100_000))]
     assert seen.results[0].permanent and "100,000 parts" in seen.results[0].error.message
+
+
+POOLED = """
+import multiprocessing
+
+@app.task()
+def pooled(n: int) -> int:
+    with multiprocessing.get_context("fork").Pool(2) as pool:  # its end is a SIGTERM to each, and a wait
+        return sum(pool.map(abs, range(-n, 0)))
+
+@app.task()
+def heard(number: int) -> int:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    os.kill(child, number)
+    return os.WTERMSIG(os.waitpid(child, 0)[1])
+"""
+
+
+def test_what_a_function_forks_can_be_ended_by_a_signal(tmp_path):
+    assert run_all(tmp_path, POOLED, "pooled", [3, 4]).outputs() == [6, 10]
+    assert run_all(tmp_path, POOLED, "heard", [signal.SIGTERM]).outputs() == [signal.SIGTERM]
+
+
+def test_the_traceback_of_a_failure_begins_in_the_code_of_its_user(tmp_path):
+    lines = []
+
+    async def doing(replica, watcher):
+        replica.run(0, "fails", items(1), singles=True)
+        await watcher.until(lambda: any("ZeroDivisionError" in line for line in replica.log.lines()))
+        lines.extend(replica.log.lines())
+
+    in_child(tmp_path, "@app.task()\ndef fails(x):\n    return 1 // 0\n", doing, "fails")
+    assert lines[0].startswith("Traceback") and "in fails" in lines[1]
+    assert not [line for line in lines if "forebay/child" in line]

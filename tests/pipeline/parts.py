@@ -1,6 +1,7 @@
 """Stages, sources and sinks for tests of pipelines; at the top of a module, so that processes can import them."""
 
 import os
+import signal
 import threading
 import time
 
@@ -153,3 +154,13 @@ class Camera:
         with self._ready:
             self.closed = True
             self._ready.notify()
+
+
+def ended(value):
+    """Fork a process and end it by SIGTERM; return the signal it died of."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    return os.WTERMSIG(os.waitpid(child, 0)[1])

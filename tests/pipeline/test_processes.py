@@ -162,3 +162,9 @@ def test_a_stage_that_cannot_be_loaded_is_one_line(target, said):
 def test_what_another_process_cannot_import_is_refused_at_once():
     with pytest.raises(InvalidError, match="must be a function or a class at the top of a module"):
         Pipeline(Stage(lambda value: value, name="inner", processes=True)).run(frames(1))
+
+
+def test_what_a_stage_forks_can_be_ended_by_a_signal():
+    results = []
+    Pipeline(Stage(parts.ended, processes=True, timeout="30s")).run(frames(3), sink=results.append)
+    assert [one.value for one in results] == [signal.SIGTERM] * 3

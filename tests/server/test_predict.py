@@ -169,6 +169,19 @@ def test_a_refusal_says_when_to_come_back_and_what_would_do():
     asked(run)
 
 
+def test_the_deadline_that_would_do_is_more_than_the_one_that_does_not():
+    async def run(caller, basin):
+        now = caller.front.clock.now()
+        basin.refuses = Rejected(
+            Reason.TOO_LATE, 0.25, offer=Offer(now, now, deadline_needed_at=now + 0.0002)
+        )
+        problem = (await caller.post(PATH, json=1, headers={"x-request-timeout": "0.001"})).json()
+        assert problem["deadline_needed_s"] > 0.001
+        assert problem["detail"].endswith(f"{problem['deadline_needed_s']:g} s would do")
+
+    asked(run)
+
+
 def test_it_is_refused_before_its_body_is_read():
     async def run(caller, basin):
         basin.refuses = Rejected(Reason.FULL, 1.0, 10)

@@ -94,6 +94,9 @@ def test_an_odd_body_is_refused_alike_on_both_ways_and_stores_nothing(body, stat
         (b'{"task":"Clp","payload":1}', "Clip"),
         (b'{"task":"Clip","payload":{"url":"x","pages":0}}', "payload.pages"),
         (b'{"task":"Clip","payload":{}}', "url"),
+        (b'{"task":"echo","payload":"\\ud800"}', "a lone surrogate"),  # msgspec calls it cut off
+        (b'{"task":"echo","payload":"\\uD83D aaaaaaaa"}', "a lone surrogate"),
+        (b'{"task":"echo","payload":"\\ud83d\\ude00', "ends too early"),
     ],
 )
 def test_a_refusal_names_the_field_or_the_nearest_name(body, told):

@@ -4,6 +4,7 @@ import ctypes
 import faulthandler
 import os
 import signal
+import threading
 
 _PR_SET_PDEATHSIG = 1
 EXIT_ORPHAN = 113  # the parent was gone before we could tie our life to it
@@ -22,10 +23,27 @@ def die_with(parent: int) -> None:
 def ignore_signals() -> None:
     """Leave SIGTERM and SIGINT to the parent, which decides when a child ends.
 
-    Handlers and not SIG_IGN: programs started from a handler must not inherit the deafness.
+    Handlers and not SIG_IGN: programs started from a handler must not inherit the deafness. Nor must what it
+    forks: a pool of multiprocessing ends its workers by SIGTERM and waits for them. One that comes before a
+    fork has its own handlers back waits until then, or it would be lost.
     """
-    signal.signal(signal.SIGTERM, _nothing)
-    signal.signal(signal.SIGINT, _nothing)
+    own = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    masks = threading.local()
+
+    def before() -> None:
+        masks.old = signal.pthread_sigmask(signal.SIG_BLOCK, own)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.old)
+
+    def after_in_child() -> None:
+        for number, handler in own.items():
+            signal.signal(number, handler)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)
+    for number in own:
+        signal.signal(number, _nothing)
 
 
 def keep_from_grandchildren(fd: int) -> None:

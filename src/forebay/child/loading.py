@@ -7,7 +7,7 @@ import sys
 import traceback
 from types import ModuleType
 
-from forebay.child.texts import safe_text, type_name
+from forebay.child.texts import OURS, safe_text, type_name
 from forebay.declare import App
 
 
@@ -101,9 +101,8 @@ def place_of(error: BaseException) -> str:
     """Return "file, line n" of the last line of user code that the exception passed, or an empty text."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((ours, "<frozen")):
+        if not frame.filename.startswith((OURS, "<frozen")):
             return f"{frame.filename}, line {frame.lineno}"
     return ""
 

@@ -1,5 +1,6 @@
 """Turn exceptions of user code into short safe texts: nothing of theirs may break the report."""
 
+import os
 import sys
 import time
 import traceback
@@ -10,6 +11,9 @@ TYPE_LENGTH_MAX = 200
 GROUP_SHOWN_MAX = 3  # members of an exception group that are named
 TRACE_PAUSE_S = 0.05  # least time between two tracebacks in the log
 TRACE_DEPTH_MAX = 30
+OURS = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""
+)  # files of Forebay itself
 
 
 def safe_text(error: BaseException) -> str:
@@ -53,6 +57,8 @@ class TraceLog:
             trace = traceback.TracebackException(
                 type(error), error, error.__traceback__, limit=TRACE_DEPTH_MAX, compact=True
             )
+            theirs = (at for at, frame in enumerate(trace.stack) if not frame.filename.startswith(OURS))
+            del trace.stack[: next(theirs, 0)]  # how we came to call it helps nobody
             text = clean("".join(trace.format()), TEXT_LENGTH_MAX * 2)
             sys.stderr.write(text)
         except BaseException:  # a closed stderr, a __str__ that raises, no memory: the job's error is told

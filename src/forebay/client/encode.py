@@ -58,7 +58,8 @@ def to_json(value: object, name: str) -> bytes:
     except UnicodeEncodeError:
         raise InvalidError(f"{name}: a text holds half a character (a lone surrogate)") from None
     except (TypeError, ValueError) as error:
-        raise InvalidError(f"{name}: {error}") from None
+        rule = "NaN and infinity are not JSON" if "Out of range" in str(error) else error
+        raise InvalidError(f"{name}: {rule}") from None
 
 
 def _plain(value: Any) -> object:

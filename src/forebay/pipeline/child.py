@@ -6,6 +6,7 @@ import socket
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, NamedTuple, cast
 
+from forebay.child.guard import ignore_signals
 from forebay.declare import Device
 from forebay.declare.options import Exceptions
 from forebay.errors import InvalidError
@@ -102,9 +103,4 @@ def _tie(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(EXIT_GONE)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _nothing)
-
-
-def _nothing(number: int, frame: object) -> None:
-    """Do nothing."""
+    ignore_signals()

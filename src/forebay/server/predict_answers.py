@@ -67,14 +67,15 @@ def _infeasible(refused: Rejected, asked: Asked) -> ForebayError:
     if offer is None or offer.deadline_needed_at is None:
         text = f"a {asked.task} request had {has_s:g} s, and {refused.told}"
         return InfeasibleError(text, retry_after_s=refused.retry_after_s)
-    needed_s = math.ceil((offer.deadline_needed_at - asked.created_at) * 1000) / 1000
+    needed_ms = math.ceil((offer.deadline_needed_at - asked.created_at) * 1000)
+    needed_s = max(needed_ms, round(has_s * 1000) + 1) / 1000  # more than was asked for, also when rounded
     told: dict[str, object] = {
         "earliest_p50_at": stamp(offer.earliest_p50_at),
         "earliest_p90_at": stamp(offer.earliest_p90_at),
         "deadline_needed_s": needed_s,
     }
     return InfeasibleError(
-        f"a {asked.task} request that comes now cannot be answered within {has_s:g} s: "
+        f"a {asked.task} request that comes now cannot be answered within {has_s:.3g} s: "
         f"{needed_s:g} s would do",
         retry_after_s=refused.retry_after_s,
         offer=told,

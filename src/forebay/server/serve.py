@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import logging
 import socket
 import struct
@@ -230,7 +231,8 @@ async def _listen(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listener in listeners:
             listener.close()
-        raise UnreachableError(f"cannot listen on {host} port {port}: {_why(error)}") from None
+        hint = "; name another --port, 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+        raise UnreachableError(f"cannot listen on {host} port {port}: {_why(error)}{hint}") from None
     return listeners
 
 

@@ -33,6 +33,7 @@ from forebay.server.times import instant
 PRIORITY_NAMES = {"high": PRIORITY_HIGH, "normal": PRIORITY_NORMAL, "low": PRIORITY_LOW}
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _IDEMPOTENCY_KEY = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_LENGTH_MAX}}}", re.ASCII)
+_HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`(?: - at `\$\.?(.*)`)?$", re.DOTALL)
 _AT = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 
@@ -196,6 +197,8 @@ def _decode_error(error: Exception, body: bytes) -> ForebayError:
     if body.startswith(b"\xef\xbb\xbf"):
         return MalformedError("JSON starts with a byte order mark: send it without")
     if not isinstance(error, msgspec.ValidationError):
+        if _HALF_PAIR.search(body):  # the parser takes some for an early end
+            return MalformedError("not JSON: a text holds half a character (a lone surrogate)")
         return MalformedError("the JSON ends too early" if "truncated" in text else _unquoted(text))
     if "out of range" in text:
         at = _AT.search(text)

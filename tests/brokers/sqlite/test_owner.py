@@ -50,7 +50,7 @@ def refused(directory: Path, kind: type[ForebayError]) -> str:
 
 def test_a_second_owner_is_refused_with_the_first_one_s_process_id(tmp_path: Path) -> None:
     async def second(_: SqliteBroker) -> None:
-        with pytest.raises(StoreLockedError, match=f"is owned by process {os.getpid()}"):
+        with pytest.raises(StoreLockedError, match=f"is owned by process {os.getpid()}; .* another --data"):
             await SqliteBroker.open(tmp_path / "data", clock=CLOCK)
 
     opened(tmp_path / "data", second)

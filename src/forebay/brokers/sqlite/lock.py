@@ -29,7 +29,8 @@ class OwnerLock:
             os.close(self._file)
             whose = f"process {owner[0]}" if owner else "another process"
             raise StoreLockedError(
-                f"data directory {directory} is owned by {whose}; one process at a time"
+                f"data directory {directory} is owned by {whose}; one process at a time: "
+                "end that one, or name another --data"
             ) from None
         os.fchmod(self._file, 0o600)
         self._write(f"{os.getpid()} {started_at(os.getpid())}\n".encode())
