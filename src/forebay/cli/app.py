@@ -18,6 +18,7 @@ from forebay.cli import (
     jobs,
     keys,
     lint,
+    load,
     migrate,
     queues,
     serve,
@@ -164,6 +165,7 @@ def _build() -> typer.Typer:
     root.command("top", cls=Command, rich_help_panel=LOOK)(top.top)
     root.command("doctor", cls=Command, rich_help_panel=LOOK)(doctor.doctor)
     root.command("verify", cls=Command, rich_help_panel=PLAN)(verify.verify)
+    root.command("load", cls=Command, rich_help_panel=PLAN)(load.load)
     root.command("lint", cls=Command, rich_help_panel=PLAN)(lint.lint_command)
     root.command("size", cls=Command, rich_help_panel=PLAN)(size.size)
     root.command("version", cls=Command, rich_help_panel=LOOK)(version)
