@@ -42,6 +42,34 @@ def mortal(service):
         one.stop()
 
 
+def test_no_more_pulls_wait_at_once_than_leave_room_for_other_requests(service, monkeypatch):
+    monkeypatch.setattr(module, "PULLS_MAX", 2)
+
+    async def check(place):
+        transport = await place.open()
+        tasks = [place.task() for _ in range(5)]
+        for task in tasks:
+            await transport.send(task, bodies(1))
+            assert await received(transport, task, 1)
+        at_once, most, pull = 0, 0, transport._service.pull
+
+        async def counted(name, limit):
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            try:
+                return await pull(name, limit)
+            finally:
+                at_once -= 1
+
+        monkeypatch.setattr(transport._service, "pull", counted)
+        waits = [transport.receive(task, limit=1, wait_s=1.0) for task in tasks]
+        assert await asyncio.gather(*waits) == [[]] * 5
+        assert most == 2
+
+    on(service, check)
+
+
 def test_a_service_that_lost_everything_is_gone_on_with(mortal):
     async def check(place):
         task, transport = place.task(), await place.open()

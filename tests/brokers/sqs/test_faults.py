@@ -65,6 +65,24 @@ def test_ten_go_in_a_call_and_what_jobs_cost_is_counted_by_verb(gate, prefix):
     drive(gate, prefix, run)
 
 
+def test_long_polls_of_many_tasks_keep_no_other_call_waiting(gate, prefix, monkeypatch):
+    monkeypatch.setattr("forebay.brokers.sqs.calls.CONNECTIONS_MAX", 4)
+    monkeypatch.setattr("forebay.brokers.sqs.calls.CALLS_MAX", 2)
+
+    async def run(transport):
+        tasks = [f"task{n}" for n in range(6)]
+        polls = [asyncio.ensure_future(transport.receive(task, limit=1, wait_s=20.0)) for task in tasks]
+        while gate.count["ReceiveMessage"] < 2:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10.0):  # half of a poll
+            await transport.send("other", bodies(1))
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+
+    drive(gate, prefix, run, bounds=SOON._replace(tries_max=1, answer_max_s=2.0))
+
+
 def test_a_queue_keeps_hints_as_long_as_it_can_and_names_its_dead_letters(gate, prefix):
     async def run(transport):
         await transport.send("echo", bodies(1))

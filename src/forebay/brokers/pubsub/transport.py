@@ -12,6 +12,7 @@ from forebay.errors import DeliveryUnavailableError
 from forebay.ports.transport import BODY_MAX, Hint, Traits
 
 PULL_MOST: Final = 100  # messages of one pull
+PULLS_MAX: Final = 80  # at once: a connection carries 100 requests, and the others must not wait for pulls
 HELD_MAX: Final = 10_000  # hints remembered to be given back at the end; older ones come again by themselves
 UNASKED_S: Final = 2.0  # what came for somebody who asks no more goes back after so long
 CLOSE_MAX_S: Final = 5.0
@@ -61,6 +62,7 @@ class PubSubTransport:
         self._lines: dict[str, _Line] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
+        self._pulls = asyncio.Semaphore(PULLS_MAX)
 
     @classmethod
     async def open(cls, url: str, emulator: str | None = None) -> "PubSubTransport":
@@ -113,7 +115,9 @@ class PubSubTransport:
             line.waiting -= 1
 
     async def _pull(self, task: str, line: _Line, limit: int) -> None:
-        for data, ack_id in await self._service.pull(self._address.name(task), limit):
+        async with self._pulls:
+            came = await self._service.pull(self._address.name(task), limit)
+        for data, ack_id in came:
             hint = Hint(data[: BODY_MAX + 1], Token(ack_id))  # a longer one is not ours
             line.came.append(hint)
             line.held[Token(ack_id)] = None

@@ -48,6 +48,7 @@ class Calls:
             auto_decompress=False,
         )
         self._slots = asyncio.Semaphore(CALLS_MAX)
+        self._polls = asyncio.Semaphore(CONNECTIONS_MAX - CALLS_MAX)  # a poll keeps no other call waiting
         self._closed = False
         self._away: str | None = None  # why all tries of the last call failed
         self._away_s = bounds.away_min_s
@@ -58,9 +59,7 @@ class Calls:
 
         Raises RefusedError, with the code, for what another try would not mend.
         """
-        if wait_s:
-            return await self._tried(verb, what, wait_s)
-        async with self._slots:
+        async with self._polls if wait_s else self._slots:
             return await self._tried(verb, what, wait_s)
 
     async def pause(self, attempt: int) -> None:
