@@ -6,12 +6,7 @@ for _, item in ipairs(A.items) do
     new = new + 1
     for i = 1, #set, 2 do h[set[i]] = set[i + 1] end
     call('HSET', of(id), unpack(set))
-    local keys = {}
-    for i, one in ipairs(item.keys) do
-      call('HSET', P .. 'k', one[1], id .. one[2])
-      keys[i] = one[1]
-    end
-    if #keys > 0 then call('HSET', of(id), 'iks', cmsgpack.pack(keys)) end
+    for _, one in ipairs(item.keys) do name(id, one[1], one[2], one[1] ~= h.ik) end
     call('ZADD', P .. 'ids', 0, id)
     call('ZADD', P .. 'ids:t:' .. h.task, 0, id)
     if h.tenant ~= '' then call('ZADD', P .. 'ids:n:' .. h.tenant, 0, id) end

@@ -12,7 +12,7 @@ local AGEING_S, NO_DEADLINE_S, INTERACTIVE = A.consts[1], A.consts[2], A.consts[
 local ROW = {'j', 'task', 'tenant', 'prio', 'ver', 'fp', 'bh', 'meta', 'st', 'att', 'fence', 'deaths', 'rel',
   'susp', 'asked', 'ready', 'lu', 'worker', 'sa', 'fa', 'out', 'err', 'we', 'prog', 'atts', 'chk', 'deg', 'ca',
   'as', 'ed'}
-local SEEN = {'st', 'task', 'tenant', 'prio', 'size', 'ready', 'dl', 'wu', 'ex', 'chain', 'url', 'ep', 'iks',
+local SEEN = {'st', 'task', 'tenant', 'prio', 'size', 'ready', 'dl', 'wu', 'ex', 'chain', 'url', 'ep', 'ik', 'iks',
   'fp', 'bh', 'cs', 'fa', 'fence', 'att', 'asked', 'lu', 'sa', 'lp', 'lo', 'lc', 'le', 'as'}
 local WAITS = {['0'] = true, ['1'] = true, ['3'] = true}
 local owed, jobs_by, bytes_by, runs_by = false, {}, {}, {}
@@ -256,12 +256,19 @@ local function store_deadly(changes)
 end
 
 -- Submissions.
-local function name(id, key, hash, iks)
+-- Let a key mean a job. Its own is a field of it; any number of others may join it, each in the same time.
+local function name(id, key, hash, joins)
   if not key then return end
   call('HSET', P .. 'k', key, id .. hash)
-  local keys = iks and cmsgpack.unpack(iks) or {}
-  keys[#keys + 1] = key
-  call('HSET', of(id), 'iks', cmsgpack.pack(keys))
+  if joins then call('RPUSH', P .. 'ks:' .. id, key) end
+end
+
+-- The keys that were let mean a job: its own, those that joined it (`last`: the place of the last of them), and
+-- what an earlier version kept of both.
+local function names_of(id, own, kept, last)
+  local keys = call('LRANGE', P .. 'ks:' .. id, 0, last)
+  for _, key in ipairs(kept and cmsgpack.unpack(kept) or {own or nil}) do keys[#keys + 1] = key end
+  return keys
 end
 
 local function known(key)
@@ -294,12 +301,12 @@ local function intake(item)
   if found then return {found[2] == h.bh and 'r' or 'c', found[1], found[3]} end
   local twin, t = twin_of(h)
   if twin then
-    name(twin, h.ik, h.bh, t.iks)
+    name(twin, h.ik, h.bh, true)
     return {'j', twin, t.st}
   end
   h.st = tonumber(h.ready) > math.max(A.at, NOW) and '0' or '1'
   call('HSET', of(id), 'st', h.st, unpack(set))
-  name(id, h.ik, h.bh, nil)
+  name(id, h.ik, h.bh, false)
   call('ZADD', P .. 'ids', 0, id)
   call('ZADD', P .. 'ids:t:' .. h.task, 0, id)
   if h.tenant ~= '' then call('ZADD', P .. 'ids:n:' .. h.tenant, 0, id) end
