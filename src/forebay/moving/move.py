@@ -1,6 +1,7 @@
 """move, survey, give_up: what `forebay migrate` does."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -116,11 +117,20 @@ async def _into(
     if found.jobs[State.RUNNING.value]:
         await give_back(there, clock)
     if _count_blobs(found, store) and bytes_to is not None and store.blobs is not None:
-        found.blobs_copied = await asyncio.to_thread(copy_blobs, open_blobs(store.blobs), bytes_to)
+        found.blobs_copied = await _copied(open_blobs(store.blobs), bytes_to)
         found.blobs_in = ""
     rest = await store.rest()
     await there.arriving.finish(origin, rest)
     _count_rest(found, rest)
+
+
+async def _copied(source: BlobStore, target: BlobStore) -> int:
+    """Copy blobs in a thread that ends with whoever waits for it."""
+    ended = threading.Event()
+    try:
+        return await asyncio.to_thread(copy_blobs, source, target, ended.is_set)
+    finally:
+        ended.set()
 
 
 async def _loads(store: Source) -> AsyncIterator[Load]:

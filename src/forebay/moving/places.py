@@ -48,7 +48,7 @@ def target_of(url: str) -> Callable[[Clock], Awaitable[Target]]:
         raise ConfigError(f"--to: {_scheme(url)!r} takes no store in: {PAIRS}")
 
     async def opened(clock: Clock) -> Target:
-        target: Target = await opens(url, clock=clock)
+        target: Target = await opens(url, clock=clock, arriving=True)
         return target
 
     return opened

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from forebay import moving
+from forebay.blobs.copying import PIECE_B, EndedError, copy_blobs
 from forebay.blobs.local import LocalBlobs
 from forebay.brokers.sqlite import SqliteBroker
 from forebay.clock import SystemClock
@@ -398,6 +399,38 @@ def test_a_move_that_is_killed_is_begun_again_and_loses_and_doubles_nothing(pair
         migrated(*to(pair), "--json")
     assert kills
     same_but_what_ran(before, run(target, seen))
+
+
+@pairs(PAIRS)
+def test_a_store_that_another_is_still_on_its_way_to_is_not_served(pair):
+    source, target = pair
+    run(source, filled)
+
+    def cut(_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        asyncio.run(moving.move(source.url, target.url, clock=clock, told=cut))
+    with pytest.raises(ConfigError, match="the jobs of another engine are on their way there") as caught:
+        run(target, nothing)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="are on their way there"):
+        asyncio.run(moving.survey(target.url, clock=clock))
+    migrated(*to(pair), "--json")
+    run(target, nothing)
+
+
+def test_blobs_are_copied_no_further_when_whoever_wanted_them_is_gone(tmp_path):
+    here, there = (LocalBlobs(str(tmp_path / name)) for name in ("here", "there"))
+    for blob_id in (BLOB, BLOB[::-1]):
+        writer = here.begin(blob_id, "text/plain")
+        writer.write(b"x" * (PIECE_B + 1))
+        writer.commit()
+    asked = iter([False, False, True])  # in the middle of the second
+    with pytest.raises(EndedError):
+        copy_blobs(here, there, lambda: next(asked))
+    assert len(list(there.ids())) == 1
+    assert copy_blobs(here, there) == 1
 
 
 @pairs(PAIRS)

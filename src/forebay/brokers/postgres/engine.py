@@ -121,18 +121,19 @@ class PostgresBroker:
         given_time: bool = False,
         clock_sql: str = SELECT_NOW,
         leaving: bool = False,
+        arriving: bool = False,
     ) -> "PostgresBroker":
         """Open a store, made when there is none and brought to the newest version when it is old.
 
         `given_time`: honour `now` instead of the database's clock; for checks of one process alone.
-        `leaving`: only to move it elsewhere; nobody hears of us.
+        `leaving`: only to move it elsewhere; nobody hears of us. `arriving`: only to move others there.
         Raises ConfigError for a URL that cannot be read, StoreUnavailableError and StoreVersionError for a
         database that cannot be used, each with one line.
         """
         kept = Retention(retention_s, retention_s if dead_s is None else dead_s)
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, clock_sql=clock_sql)
         try:
-            durable = await prepare(broker._connections, leaving=leaving)
+            durable = await prepare(broker._connections, leaving=leaving, arriving=arriving)
             broker.capabilities = replace(broker.capabilities, durable=durable, lost="" if durable else LOST)
             await broker._upkeep.look()
         except BaseException:

@@ -6,15 +6,16 @@ from forebay.brokers.postgres.address import Address, psycopg_module, told
 from forebay.brokers.postgres.connections import Connection, Connections
 from forebay.brokers.postgres.intake import lock_numbers
 from forebay.brokers.postgres.schema import VERSION, steps_from
-from forebay.brokers.shared.left import left_line
+from forebay.brokers.shared.left import arriving_line, left_line
 from forebay.errors import ConfigError, StoreUnavailableError, StoreVersionError
 
 SERVER_MIN: Final = 13  # the oldest that its makers kept up when this was written
 
 
-async def prepare(connections: Connections, *, leaving: bool = False) -> bool:
+async def prepare(connections: Connections, *, leaving: bool = False, arriving: bool = False) -> bool:
     """Make or mend the schema, and see that it was not left. `leaving`: it must be there, and may have been
-    left. Returns whether what is answered survives a crash of the database's machine.
+    left; `arriving`: the jobs of another store may be on their way there. Returns whether what is answered
+    survives a crash of the database's machine.
 
     Raises StoreUnavailableError, StoreVersionError or ConfigError with one line; nothing was made then.
     Of several servers that open at once one does it and the others wait.
@@ -35,6 +36,8 @@ async def prepare(connections: Connections, *, leaving: bool = False) -> bool:
         await _migrate(connection, address)
         if not leaving:
             await _check_left(connection, address)
+        if not arriving:
+            await _check_whole(connection, address)
         return await _survives_crashes(connection)
     except psycopg.errors.InsufficientPrivilege as error:
         user = connection.info.user
@@ -93,6 +96,12 @@ async def _check_left(connection: Connection, address: Address) -> None:
         cursor = await connection.execute("SELECT done_at IS NOT NULL FROM leaving")
         label = f"{address.label} (schema {address.schema})"
         raise ConfigError(left_line(label, done=(await cursor.fetchone())[0]))
+
+
+async def _check_whole(connection: Connection, address: Address) -> None:
+    cursor = await connection.execute("SELECT 1 FROM origins WHERE done_at IS NULL")
+    if await cursor.fetchone():
+        raise ConfigError(arriving_line(f"{address.label} (schema {address.schema})"))
 
 
 async def _begin_schema(connection: Connection, address: Address) -> None:

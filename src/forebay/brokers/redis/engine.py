@@ -118,18 +118,19 @@ class RedisBroker:
         given_time: bool = False,
         stands_at: float | None = None,
         leaving: bool = False,
+        arriving: bool = False,
     ) -> "RedisBroker":
         """Open a store, begun when there is none.
 
         `given_time`: honour `now` instead of the server's clock; `stands_at`: take that clock to stand there;
-        both for checks alone. `leaving`: only to move it elsewhere; nobody hears of us. Raises ConfigError
-        for a URL that cannot be read, StoreUnavailableError and StoreVersionError for a server that cannot be
-        used, each with one line.
+        both for checks alone. `leaving`: only to move it elsewhere; nobody hears of us. `arriving`: only to
+        move others there. Raises ConfigError for a URL that cannot be read, StoreUnavailableError and
+        StoreVersionError for a server that cannot be used, each with one line.
         """
         kept = Retention(retention_s, retention_s if dead_s is None else dead_s)
         broker = cls(Address.of(url), clock=clock, kept=kept, given_time=given_time, stands_at=stands_at)
         try:
-            lost = await prepare(broker._connections, leaving=leaving)
+            lost = await prepare(broker._connections, leaving=leaving, arriving=arriving)
             broker.capabilities = replace(broker.capabilities, durable=not lost, lost=lost)
             await broker._upkeep.look()
         except BaseException:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from forebay.brokers.redis.address import Address, redis_module, told
 from forebay.brokers.redis.connections import Connection, Connections, ask, gone, let_go
 from forebay.brokers.redis.scripts import script
-from forebay.brokers.shared.left import left_line
+from forebay.brokers.shared.left import arriving_line, left_line
 from forebay.errors import ConfigError, StoreUnavailableError, StoreVersionError
 
 SERVER_MIN: Final = 7  # the oldest whose scripts say beforehand whether they need memory
@@ -15,10 +15,10 @@ VERSION: Final = 1  # of what the keys hold
 _FORBIDDEN: Final = re.compile(r"can't (run|access)|no permission", re.IGNORECASE)
 
 
-async def prepare(connections: Connections, *, leaving: bool = False) -> str:
+async def prepare(connections: Connections, *, leaving: bool = False, arriving: bool = False) -> str:
     """Begin a store, or see that it is of our version and was not left. `leaving`: it must be there, and may
-    have been left. Returns what a crash of the server's machine loses, in words; nothing where what is
-    answered survives it.
+    have been left; `arriving`: the jobs of another store may be on their way there. Returns what a crash of
+    the server's machine loses, in words; nothing where what is answered survives it.
 
     Raises StoreUnavailableError, StoreVersionError or ConfigError with one line; nothing was made then.
     """
@@ -32,6 +32,8 @@ async def prepare(connections: Connections, *, leaving: bool = False) -> str:
         _check_server(address, about)
         await _check_rights(connection, connections)
         await _check_version(connection, address, leaving=leaving)
+        if not arriving:
+            await _check_whole(connection, address)
         return await _loss(connection, about)
     except errors.ReadOnlyError:
         raise _refused(address, "the server is read-only: a replica takes no jobs") from None
@@ -87,6 +89,12 @@ async def _check_version(connection: Connection, address: Address, *, leaving: b
             f"{address.label}: the store {address.name!r} has version {version}, this is for {VERSION}:"
             " it was written by a newer Forebay"
         )
+
+
+async def _check_whole(connection: Connection, address: Address) -> None:
+    name, done = await ask(connection, "HMGET", f"{address.prefix}origin", "name", "done_at")
+    if name is not None and done is None:
+        raise ConfigError(arriving_line(address.label))
 
 
 async def _loss(connection: Connection, about: dict[str, str]) -> str:

@@ -20,6 +20,15 @@ def left_line(label: str, *, done: bool) -> str:
     )
 
 
+def arriving_line(label: str) -> str:
+    """Return one line for who wants to serve a store that another one is being moved to. Jobs arrive newest
+    first: what runs before all are there may run out of its order, or twice."""
+    return (
+        f"broker: {label}: the jobs of another engine are on their way there: let `forebay migrate` end,"
+        " or remove what has arrived"
+    )
+
+
 class Seal(NamedTuple):
     """What stands on a store that takes nothing more."""
 
