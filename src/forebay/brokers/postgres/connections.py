@@ -11,7 +11,8 @@ from forebay.brokers.postgres.address import Address, psycopg_module, told
 from forebay.errors import StoreUnavailableError
 from forebay.ports.clock import Clock
 
-CONNECTIONS_MAX: Final = 6  # of one process: the writer, the listener, and readers
+CONNECTIONS_MAX: Final = 6  # of one process: the writer, its bells, and readers; the listener has its own
+KEPT: Final = 2  # of these: for the writer and its bells
 WAIT_MAX_S: Final = 10.0  # for one of them to be free
 CONNECT_MAX_S: Final = 8.0
 LET_GO_MAX_S: Final = 1.0  # for a connection that is being made when nobody wants it any more
@@ -42,31 +43,42 @@ class Connections:
         self.address = address
         self._clock = clock
         self._free: list[Connection] = []
-        self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._slots = asyncio.Semaphore(CONNECTIONS_MAX - KEPT)
+        self._kept = asyncio.Semaphore(KEPT)
+        self._out: dict[int, asyncio.Semaphore] = {}  # by connection: whose place it has
         self._closed = False
         self._away: str | None = None  # why the last try to connect failed
         self._retry_at = 0.0
         self._backoff_s = BACKOFF_MIN_S
         self.opened = 0  # connections ever made
 
-    async def take(self) -> Connection:
-        """Return a connection outside of any transaction. Give it back with `give`."""
+    async def take(self, *, kept: bool = False) -> Connection:
+        """Return a connection outside of any transaction. Give it back with `give`.
+
+        `kept`: for the writer, whose renewals must not wait for readers, or for the bells.
+        """
         if self._closed:
             raise StoreUnavailableError("the store is closed")
+        places = self._kept if kept else self._slots
         try:
             async with asyncio.timeout(WAIT_MAX_S):
-                await self._slots.acquire()
+                await places.acquire()
         except TimeoutError:
             raise self._unavailable("all connections are busy") from None
         try:
-            while self._free:
-                held = self._free.pop()
-                if not held.closed:
-                    return held
-            return await self._connect_in_turn()
+            taken = self._held() or await self._connect_in_turn()
         except BaseException:
-            self._slots.release()
+            places.release()
             raise
+        self._out[id(taken)] = places
+        return taken
+
+    def _held(self) -> Connection | None:
+        while self._free:
+            held = self._free.pop()
+            if not held.closed:
+                return held
+        return None
 
     async def give(self, connection: Connection, *, whole: bool) -> None:
         """Take a connection back; one that is not `whole` is closed."""
@@ -76,7 +88,7 @@ class Connections:
             else:
                 self._free.append(connection)
         finally:
-            self._slots.release()
+            self._out.pop(id(connection)).release()
 
     async def forget_free(self) -> None:
         """Close those that are free: the server they went to is gone."""

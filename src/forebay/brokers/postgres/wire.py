@@ -91,7 +91,7 @@ class Wire:
                 self._others = servers > 1 or self._heard_of > heard_of
 
     async def _ask(self, query: str, params: list[Any]) -> list[Any]:
-        connection = await self._connections.take()
+        connection = await self._connections.take(kept=True)
         whole = False
         try:
             cursor = await connection.execute(query, params)

@@ -180,7 +180,7 @@ class Store:
         """Return a connection that is alive, and the time. Nothing is written yet: a stale connection costs
         another try and nothing else. One that answered a moment ago is not asked."""
         for fresh in (False, True):
-            connection = await self.connections.take()
+            connection = await self.connections.take(kept=True)
             answered_at = self.connections.answered_at.get(connection)
             if answered_at is not None and not is_ended(connection):
                 now = self.clock.now()

@@ -70,7 +70,7 @@ class Wire:
 
     async def _publish(self, texts: list[str]) -> int:
         """Send messages; return how many heard the last one."""
-        connection = await self._connections.take()
+        connection = await self._connections.take(kept=True)
         whole, hearers = False, 0
         try:
             for text in texts:
