@@ -5,8 +5,11 @@ import asyncio
 import pytest
 
 from forebay.brokers.postgres.alone import ENTERED_MAX
+from forebay.core import settle
+from forebay.core.fairness import Share
 from forebay.core.job import Sweep, Verdict
 from forebay.core.lifecycle import State
+from forebay.core.settle import SettlePolicy
 from tests.brokers.shared.sharing import WAIT_MAX_S, a_job, clock, finish, lease, shared, taken
 from tests.waiting import until
 
@@ -60,6 +63,79 @@ def test_a_lone_job_is_granted_by_the_statement_that_stores_it_and_ended_by_one(
         assert broker.load_now("echo", now=clock.now())[:4] == (0, 0, 0, 0)
 
     shared(server, "alone", body, count=1)
+
+
+def test_what_a_node_asks_for_is_granted_by_one_statement_and_what_follows_an_end_by_another(
+    server, monkeypatch
+):
+    async def body(api, node):
+        await still(api)
+        await still(node)
+        jobs = [a_job(api, tenant="a", metadata=b"{}", run_at=clock.now() - 9 + n) for n in range(3)]
+        await api.enqueue([jobs[1], jobs[0], jobs[2]], now=clock.now())
+        noted = ways(node, monkeypatch)
+        (held,) = await lease(node, limit=1, worker="v", lease_s=20.0)
+        assert (held.job, held.fence, held.attempt, held.worker) == (jobs[0], 1, 1, "v")
+        assert held.ready_at == jobs[0].run_at
+        stored = (await node.get(held.job.id, now=clock.now())).standing
+        skew_s = node._store.skew_s
+        assert (stored.lease_until + skew_s, stored.started_at + skew_s) == (held.until, held.leased_at)
+        assert stored.lease_until - stored.started_at == pytest.approx(20.0, abs=1e-3)
+        load = node.load_now("echo", now=clock.now())
+        assert (load.queued, load.running) == (2, 1)
+        done = node.commit([settle.complete(held, output=b"1", now=clock.now())], now=clock.now())
+        assert [one.job.id for one in await lease(node)] == [jobs[1].id, jobs[2].id]
+        assert await done == [True]
+        assert await lease(node) == []
+        assert noted == ["one"] * 4
+        load = node.load_now("echo", now=clock.now())
+        assert (load.queued, load.running) == (0, 2)
+        await node._upkeep.look()
+        assert node.load_now("echo", now=clock.now())[:3] == (2, 0, 2)
+
+    shared(server, "leased_alone", body, count=2)
+
+
+def test_a_grant_again_goes_on_where_the_attempts_of_a_job_were(server):
+    async def body(api, node):
+        job = a_job(api, attempts_max=5)
+        await api.enqueue([job], now=clock.now())
+        (held,) = await lease(node)
+        assert await node.commit(
+            [settle.release(held, policy=SettlePolicy(), now=clock.now())], now=clock.now()
+        ) == [True]
+        await api.enqueue([a_job(api, expires_at=clock.now() - 1)], now=clock.now())
+        (again,) = await lease(node)  # not what has ended while it waited
+        assert (again.job.id, again.fence, again.attempt) == (job.id, 2, 1)
+
+    shared(server, "leased_again", body, count=2)
+
+
+@pytest.mark.parametrize("what", ["lines", "priorities", "chained", "bounded", "paused", "reserved"])
+def test_what_takes_turns_is_granted_in_turn_though_a_node_asks_alone(server, what, monkeypatch):
+    async def body(api, node):
+        if what == "paused":
+            await api.pause("echo", paused=True, now=clock.now())
+        if what == "bounded":
+            node.set_shares({"a": Share(running_max=1)})
+        if what == "reserved":
+            node.set_reserve("echo", 1)
+        for _ in range(2):  # the second time it is known that it takes more
+            first = a_job(api, tenant="a", ordering_key="k" if what == "chained" else None)
+            second = a_job(
+                api,
+                tenant="b" if what == "lines" else "a",
+                priority=2 if what == "priorities" else 5,
+                ordering_key=first.ordering_key,
+            )
+            await api.enqueue([first, second], now=clock.now())
+            expected = {"lines": [first, second], "priorities": [second, first], "paused": []}
+            leases = await lease(node)
+            assert [one.job.id for one in leases] == [one.id for one in expected.get(what, [first])]
+            await node.cancel([first.id, second.id], now=clock.now())
+            assert all(await finish(node, leases))
+
+    shared(server, f"winding_{what}", body, count=2)
 
 
 def test_a_call_that_came_while_another_was_stored_goes_with_what_came_with_it(server, monkeypatch):

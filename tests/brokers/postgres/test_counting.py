@@ -2,11 +2,26 @@
 
 import asyncio
 
+import psycopg
 import pytest
 
+from forebay.brokers.postgres.store import SELECT_TALLIES
 from tests.brokers.shared.sharing import a_job, clock, finish, lease, shared
 
 pytestmark = pytest.mark.engines
+
+
+READ = "SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'tallies'::regclass"
+
+
+def entries_read(server, schema):
+    """Return how many entries of indexes it takes to read the counts, gone ones too."""
+    with psycopg.connect(server.url().partition("?")[0]) as reader:
+        reader.execute(f"SET search_path TO {schema}")
+        reader.execute("SET enable_seqscan = off")
+        reader.execute("SET enable_bitmapscan = off")
+        reader.execute(SELECT_TALLIES)
+        return reader.execute(READ).fetchone()[0]
 
 
 def test_long_lists_of_differences_are_summed_up_and_stay_true(server):
@@ -19,6 +34,23 @@ def test_long_lists_of_differences_are_summed_up_and_stay_true(server):
         assert (await first.depth("echo", now=clock.now())).queued == 0
 
     shared(server, "sums", body, count=3)
+
+
+def test_counts_are_not_read_past_what_an_old_transaction_keeps_from_being_cleared_away(server, monkeypatch):
+    monkeypatch.setattr("forebay.brokers.postgres.upkeep.DIFFERENCES_MAX", 20)
+
+    async def body(broker):
+        with psycopg.connect(server.url().partition("?")[0]) as old:
+            old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            old.execute("SELECT count(*) FROM pg_class")  # as a backup does: from now on nothing goes away
+            for _ in range(8):
+                await broker.enqueue([a_job(broker, tenant=f"t{n}") for n in range(100)], now=clock.now())
+                await finish(broker, await lease(broker, limit=100))
+                await broker._upkeep._sum_up()
+            assert (await broker.depth("echo", now=clock.now())).queued == 0
+            assert entries_read(server, "old_counts") < 200
+
+    shared(server, "old_counts", body, count=1)
 
 
 def test_a_place_in_a_long_line_is_counted_near_its_ends_and_estimated_between(server, monkeypatch):

@@ -10,7 +10,7 @@ from tests.brokers.shared.sharing import a_job, clock, finish, lease, shared
 pytestmark = pytest.mark.engines
 
 NAMED = ("::uuid", "id = ANY(%s")  # a statement that says which jobs it is about
-GOOD = {"jobs_pkey", "jobs_chains"}
+GOOD = {"jobs_pkey", "jobs_chains", "jobs_chained"}
 
 
 @pytest.fixture

@@ -27,12 +27,62 @@ def test_engines_share_the_work_and_no_job_is_given_twice(server):
                 given.update(one.job.id for one in leases)
                 assert all(await finish(broker, leases))
 
-        # Several at once meet on the same rows; who gets none goes home, so somebody looks once more.
+        # Several at once meet on the same rows; who found them taken a few times goes home: look once more.
         await asyncio.gather(*(work(broker, number) for number, broker in enumerate(brokers)))
         await work(brokers[0], 50)
         assert given == {job.id: 1 for job in jobs}
 
     shared(server, "share_work", body)
+
+
+def test_who_asks_while_another_chooses_gets_what_that_one_leaves(server, monkeypatch):
+    async def body(first, second, _):
+        jobs = [a_job(first, tenant=f"t{n % 8}", ordering_key=f"k{n % 8}") for n in range(32)]
+        await first.enqueue(jobs, now=clock.now())
+        chosen, go = asyncio.Event(), asyncio.Event()
+        run = type(first._committer)._work
+
+        async def held(self, tx, group):
+            answers = await run(self, tx, group)
+            if self is first._committer:
+                chosen.set()
+                await go.wait()
+            return answers
+
+        monkeypatch.setattr(type(first._committer), "_work", held)
+        asked = asyncio.ensure_future(lease(first, limit=3))
+        await chosen.wait()  # it has granted three, and nobody knows yet
+        found = await lease(second, limit=5)
+        go.set()
+        others = await asked
+        assert (len(others), len(found)) == (3, 5)
+        assert not {one.job.id for one in found} & {one.job.id for one in others}
+
+    shared(server, "chooses", body)
+
+
+def test_a_renewal_waits_for_no_reader(server):
+    async def body(broker):
+        await broker.enqueue([a_job(broker)], now=clock.now())
+        (held,) = await lease(broker)
+        go, reading = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def read():
+            connection = await broker._connections.take()
+            reading.release()
+            await go.wait()
+            await broker._connections.give(connection, whole=True)
+
+        readers = [asyncio.ensure_future(read()) for _ in range(40)]
+        await reading.acquire()
+        async with asyncio.timeout(5.0):  # less than a reader waits for its turn
+            claim = Claim(held.job.id, held.fence)
+            assert await broker.extend([claim], lease_s=30.0, now=clock.now()) == [Hold.HELD]
+            assert await finish(broker, [held]) == [True]
+        go.set()
+        await asyncio.gather(*readers)
+
+    shared(server, "readers", body, count=1)
 
 
 def test_one_key_at_many_servers_makes_one_job(server):

@@ -1,4 +1,5 @@
-"""Alone: a job that comes alone enters by one statement, running where somebody waits, and ends by one.
+"""Alone: a job that comes alone enters by one statement, running where somebody waits, and ends by one; so is
+what a node asks for granted by one.
 
 A transaction of several statements costs a way there and back for each of them: its beginning with the time,
 what is looked for, what is granted, its end with the counts. Whatever is more than one plain job takes that
@@ -23,10 +24,11 @@ from forebay.core.lifecycle import State
 
 # Granted as it enters: the task is not paused, and nobody waits before it.
 _FREE: Final = (
-    f"SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE task = %s AND state = {QUEUED})"
+    f"SELECT (SELECT id FROM jobs WHERE task = %s AND state = {QUEUED}"
+    " ORDER BY priority, tenant, ready_at, id LIMIT 1) IS NULL"  # the order of its index: see choosing.py
     " AND NOT coalesce((SELECT paused FROM taps WHERE task = %s), false)"
 )
-ENTERED_MAX: Final = 16  # jobs for others to run, until it is seen what those did with them
+ENTERED_MAX: Final = 16  # jobs for others to run, or of others to run here, until it is seen what they did
 Stored = tuple[list[Any], News]  # the answers of the first calls of a group, and what there is to tell
 
 
@@ -52,18 +54,46 @@ class Alone:
 
     async def take(self, group: Sequence[Op[Any]]) -> Stored | None:
         """Store the calls of a group, or the first of them."""
-        first = group[0]
-        if len(first.items) != 1 or len(group) > 2:
+        first, *more = group
+        if len(more) > 1 or (more and more[0].kind is not Kind.LEASE):
             return None
-        if first.kind is Kind.COMMIT and len(group) == 1:
+        if first.kind is Kind.LEASE and not more:
+            return await self._lease(*first.terms, now=first.now)
+        if len(first.items) != 1:
+            return None
+        if first.kind is Kind.COMMIT:  # what is leased in its place comes next, if it does
             return await self._end(first.items[0])
         if first.kind is not Kind.ENQUEUE or not _is_plain(first.items[0], first.now):
             return None
-        if len(group) == 1:
+        if not more:
             return await self._enter(first.items[0])
-        if group[1].kind is Kind.LEASE:
-            return await self._enter_running(first.items[0], *group[1].terms, now=first.now)
-        return None
+        return await self._enter_running(first.items[0], *more[0].terms, now=first.now)
+
+    async def _lease(
+        self, task: str, limit: int, lease_s: float, worker: str, *, now: float
+    ) -> Stored | None:
+        found = await self._grants.lease_alone(
+            self._store, task, limit=limit, lease_s=lease_s, worker=worker, now=now
+        )
+        if found is None:
+            return None
+        leases, queued = found
+        news = News()
+        news.looked.add(task)
+        for lease in leases:
+            self._counted(lease.job, QUEUED, -1)
+            self._counted(lease.job, RUNNING, 1)
+            news.changed(lease.job.id, task, State.RUNNING)
+        self._gauge.left(task, queued)
+        self._met(len(leases))
+        return [leases], news
+
+    def _met(self, others: int) -> None:
+        """Look at the counts after so many jobs that others entered or end."""
+        self._entered += others
+        if self._entered >= ENTERED_MAX:
+            self._entered = 0
+            self._look_soon()
 
     async def _end(self, step: Transition) -> Stored | None:
         lease = self._grants.granted.of(step)
@@ -80,10 +110,7 @@ class Alone:
         if not await self._store.one(*insert_of([(job, State.QUEUED)])):
             return None
         self._counted(job, QUEUED, 1)
-        self._entered += 1
-        if self._entered >= ENTERED_MAX:
-            self._entered = 0
-            self._look_soon()
+        self._met(1)
         news = News()
         news.changed(job.id, job.task, State.QUEUED)
         return [[Receipt(Verdict.STORED, job.id, State.QUEUED)]], news

@@ -6,7 +6,7 @@ from typing import Final
 from forebay.brokers.postgres.deadly import Deadly
 from forebay.brokers.postgres.intake import Intake, Known, add_links
 from forebay.brokers.postgres.rows import columns, record_of
-from forebay.brokers.postgres.schema import DEAD
+from forebay.brokers.postgres.schema import COUNTED_SQL, DEAD, STATE_SQL, SUCCEEDED
 from forebay.brokers.postgres.store import Tx
 from forebay.brokers.shared.states import FINAL_NUMBERS, STATES, UUID
 from forebay.core.blobs import named
@@ -27,22 +27,24 @@ _TAP: Final = {
     ),
 }
 _AMEND: Final = "UPDATE jobs SET priority = %s, task = %s, version = %s, fingerprint = %s WHERE id = %s::uuid"
-# Longest past first, of each task by its own retention. Every branch walks an index from its left.
+_TASKS: Final = f"SELECT task FROM tallies WHERE {COUNTED_SQL} GROUP BY task HAVING sum(jobs) > 0"
+# Longest past first, of each task by its own retention. Every branch walks an index from its left. (`= false`
+# would be taken for `<>`, which no index knows: all ended jobs of a task would be gone through each time.)
 _PAST: Final = (
     "SELECT p.id::text FROM unnest(%s::text[], %s::float8[], %s::float8[]) AS t(task, ended_s, dead_s)"
     " CROSS JOIN LATERAL ("
     f"(SELECT id, finished_at + t.ended_s AS gone_at FROM jobs WHERE task = t.task"
-    f" AND (state = {DEAD}) = false"
+    f" AND (state = {DEAD}) IS FALSE"
     " AND finished_at IS NOT NULL AND finished_at + t.ended_s <= %s AND finished_at <= %s - t.ended_s + 1"
     " ORDER BY finished_at, id LIMIT %s)"
     " UNION ALL "
-    f"(SELECT id, finished_at + t.dead_s FROM jobs WHERE task = t.task AND (state = {DEAD}) = true"
+    f"(SELECT id, finished_at + t.dead_s FROM jobs WHERE task = t.task AND (state = {DEAD}) IS TRUE"
     " AND finished_at IS NOT NULL AND finished_at + t.dead_s <= %s AND finished_at <= %s - t.dead_s + 1"
     " ORDER BY finished_at, id LIMIT %s)"
     ") AS p ORDER BY p.gone_at, p.id LIMIT %s"
 )
 _PURGE: Final = (
-    "WITH gone AS (DELETE FROM jobs WHERE id = ANY(%s::uuid[]) AND finished_at IS NOT NULL"
+    f"WITH gone AS (DELETE FROM jobs j WHERE j.id = ANY(%s::uuid[]) AND {STATE_SQL} >= {SUCCEEDED}"
     " RETURNING id, tenant),"
     " k AS (DELETE FROM keys WHERE job_id IN (SELECT id FROM gone)),"
     " l AS (DELETE FROM links WHERE job_id IN (SELECT id FROM gone)),"
@@ -122,9 +124,7 @@ class Changes:
         return int(count)
 
     async def _past(self, tx: Tx, limit: int) -> list[str]:
-        tasks = [
-            row[0] for row in await tx.rows("SELECT task FROM tallies GROUP BY task HAVING sum(jobs) > 0")
-        ]
+        tasks = [row[0] for row in await tx.rows(_TASKS)]
         if not tasks or limit <= 0:
             return []
         kept = [self._keeping.by_task.get(task, self._keeping.of_all) for task in tasks]

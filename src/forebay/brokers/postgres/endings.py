@@ -75,10 +75,15 @@ _END_WAITING: Final = (
 _ASK: Final = (
     "UPDATE jobs SET cancel_requested = true, cancel_at = coalesce(cancel_at, %s) WHERE id = ANY(%s::uuid[])"
 )
+# The orders are those of indexes: where most jobs were due when the statistics were taken, all jobs would be
+# gone through in search of one.
 _DUE_AT: Final = (
-    f"SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN {WAITING_SQL} AND waits_until <= {{at}}),"
-    f" EXISTS (SELECT 1 FROM jobs WHERE state IN ({SCHEDULED}, {RETRYING}) AND ready_at <= {{at}}),"
-    f" EXISTS (SELECT 1 FROM jobs WHERE state = {RUNNING} AND lease_until <= {{at}})"
+    f"SELECT (SELECT id FROM jobs WHERE state IN {WAITING_SQL} AND waits_until <= {{at}}"
+    " ORDER BY waits_until, id LIMIT 1) IS NOT NULL,"
+    f" (SELECT id FROM jobs WHERE state IN ({SCHEDULED}, {RETRYING}) AND ready_at <= {{at}}"
+    " ORDER BY ready_at, id LIMIT 1) IS NOT NULL,"
+    f" (SELECT id FROM jobs WHERE state = {RUNNING} AND lease_until <= {{at}}"
+    " ORDER BY lease_until, id LIMIT 1) IS NOT NULL"
 )
 _DUE: Final = _DUE_AT.format(at="%s")
 _DUE_NOW: Final = "WITH clock AS MATERIALIZED (SELECT {clock} AS now) " + _DUE_AT.format(

@@ -2,12 +2,27 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from typing import Any, Final
 
+from forebay.brokers.postgres.choosing import (
+    AMONG_SQL,
+    AT,
+    CANDIDATES,
+    GRANT,
+    GRANT_ALONE,
+    GRANT_LINE,
+    HEAD_SQL,
+    HEADS,
+    LINES,
+    RUNNING_OF,
+    STILL_HEADS,
+    TRY_LOCK,
+)
 from forebay.brokers.postgres.intake import LOCK, lock_numbers
-from forebay.brokers.postgres.rows import columns, lease_of
-from forebay.brokers.postgres.schema import QUEUED, RUNNING, STATE_SQL
-from forebay.brokers.postgres.store import Row, Tx
+from forebay.brokers.postgres.rows import lease_of
+from forebay.brokers.postgres.schema import QUEUED, RUNNING
+from forebay.brokers.postgres.store import Row, Store, Tx
 from forebay.brokers.shared.granted import Granted
 from forebay.core.fairness import FairShare, Share, Shares
 from forebay.core.job import AGEING_S, Lease
@@ -15,54 +30,10 @@ from forebay.core.lifecycle import State
 from forebay.core.reserve import INTERACTIVE, Reserve
 from forebay.core.turns import NO_DEADLINE_S, Order, Place, Turns
 
-CANDIDATES_MAX: Final = 4_096  # jobs looked at for one lease, over all lines
-
-# Of one ordering key only the head may go: what runs, else the least id.
-HEAD_SQL: Final = (
-    "(j.ordering_key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs o WHERE o.task = j.task"
-    " AND o.tenant = j.tenant"
-    " AND o.ordering_key = j.ordering_key AND o.ordering_key IS NOT NULL AND o.finished_at IS NULL"
-    f" AND (o.state = {RUNNING} OR o.id < j.id) AND o.id <> j.id))"
-)
-# What a task has, before anything is locked.
-_LINES: Final = (
-    "SELECT coalesce((SELECT paused FROM taps WHERE task = %s), false),"
-    " EXISTS (SELECT 1 FROM jobs WHERE task = %s AND ordering_key IS NOT NULL AND finished_at IS NULL),"
-    " t.priority, t.tenant, t.state, sum(t.jobs)::int8 FROM tallies t WHERE t.task = %s"
-    f" AND t.state IN ({QUEUED}, {RUNNING}) GROUP BY t.priority, t.tenant, t.state HAVING sum(t.jobs) > 0"
-)
-_AT: Final = {
-    Order.ARRIVAL: "j.ready_at",
-    Order.DEADLINE: f"coalesce(j.deadline_at, j.ready_at + {NO_DEADLINE_S})",
-}
-_CANDIDATES: Final = (
-    "SELECT l.priority, l.tenant, c.at, c.id::text, c.ordering_key"
-    " FROM unnest(%s::int2[], %s::text[]) AS l(priority, tenant) CROSS JOIN LATERAL ("
-    "SELECT {at} AS at, j.id, j.ordering_key FROM jobs j"
-    f" WHERE j.task = %s AND j.state = {QUEUED} AND j.priority = l.priority AND j.tenant = l.tenant"
-    f" AND (j.waits_until IS NULL OR j.waits_until > %s) AND {HEAD_SQL}"
-    " ORDER BY {at}, j.id LIMIT %s FOR UPDATE OF j SKIP LOCKED) AS c"
-)
-_STILL_HEADS: Final = f"SELECT j.id::text FROM jobs j WHERE j.id = ANY(%s::uuid[]) AND {HEAD_SQL}"
-_SET: Final = (
-    f"SET state = {RUNNING}, attempt = j.attempt + 1, fence = j.fence + 1, worker = %s, started_at = %s,"
-    " lease_until = %s, progress = NULL"
-)
-_GRANT: Final = (
-    f"UPDATE jobs j {_SET} WHERE j.id = ANY(%s::uuid[]) AND {STATE_SQL} = {QUEUED}"
-    f" RETURNING {columns('j', output=False)}"
-)
-# The one line of nearly every task: chosen, locked and granted in one statement.
-_GRANT_LINE: Final = (
-    "WITH chosen AS (SELECT j.id FROM jobs j WHERE j.task = %s AND j.priority = %s AND j.tenant = %s"
-    f" AND j.state = {QUEUED} AND (j.waits_until IS NULL OR j.waits_until > %s)"
-    " ORDER BY {at}, j.id LIMIT %s FOR UPDATE SKIP LOCKED)"
-    f" UPDATE jobs j {_SET} FROM chosen WHERE j.id = chosen.id RETURNING {columns('j', output=False)}"
-)
-_RUNNING_OF: Final = (
-    "SELECT tenant, sum(jobs)::int8 FROM tallies"
-    f" WHERE state = {RUNNING} AND tenant = ANY(%s::text[]) GROUP BY 1 HAVING sum(jobs) > 0"
-)
+CANDIDATES_MAX: Final = 4_096  # jobs looked at for one lease, over all lines, and lines
+HEADS_MAX: Final = 256  # chains of which the heads are looked for one by one
+LONG_MIN: Final = 1_000  # queued jobs of a task, from which on that is worth it
+ROUNDS_MAX: Final = 5  # of one lease that others were ahead of
 
 
 class Candidates:
@@ -97,6 +68,7 @@ class Grants:
         self.orders: dict[str, Order] = {}
         self.granted = Granted()
         self._undo: list[Callable[[], object]] | None = None  # of the transaction that runs
+        self._winding: set[str] = set()  # tasks with several lines or chains, as the newest lease of each saw
 
     def set_shares(self, shares: dict[str, Share]) -> None:
         """Give tenants their shares. Raises ValueError for one that makes no sense."""
@@ -111,6 +83,28 @@ class Grants:
         """Say whether a lease of a task hangs on what others run."""
         reserve = self._reserves.get(task)
         return self.shares.bounded or (reserve is not None and reserve.others_max is not None)
+
+    async def lease_alone(
+        self, store: Store, task: str, *, limit: int, lease_s: float, worker: str, now: float
+    ) -> tuple[list[Lease], int] | None:
+        """Grant up to `limit` jobs of a task of one line in one statement; return them, and how many more are
+        queued. None: that takes more than a statement, or could not be done, and nothing is done."""
+        if limit <= 0 or task in self._winding or self.bounds(task):
+            return None
+        clock, at = store.clock(now)
+        query = GRANT_ALONE.format(clock=clock, at=self.order_sql(task))
+        rows = await store.one(query, [*at, task, task, task, task, limit, worker, float(lease_s)])
+        if not rows:
+            return None
+        most, seen_at, queued = rows[0][:3]
+        skew_s = store.saw(seen_at)
+        if most < 0:
+            self._winding.add(task)
+            return None
+        leases = [lease_of(row[3:], skew_s=skew_s) for row in rows if row[3] is not None]
+        leases.sort(key=lambda lease: self._key(task, lease))
+        self.took(task, leases)
+        return leases, max(0, (queued or 0) - len(leases))
 
     def took(self, task: str, leases: Sequence[Lease]) -> None:
         """Take in leases of a task of one line."""
@@ -138,31 +132,17 @@ class Grants:
 
     async def lease(self, tx: Tx, task: str, *, limit: int, lease_s: float, worker: str) -> list[Lease]:
         """Grant up to `limit` jobs of `task`."""
-        if limit <= 0:
-            return []
-        reserve = self._reserves.get(task) or self._reserves.setdefault(task, Reserve())
-        bounded = self.shares.bounded or reserve.others_max is not None
-        if bounded:  # two servers must not both take the last place
-            await tx.run(LOCK, [lock_numbers(self._schema, "bounds", [b""])])
-        rows = await tx.rows(_LINES, [task, task, task])
-        lines = [(row[2], row[3]) for row in rows if row[4] == QUEUED]
-        if not lines or rows[0][0]:
-            return []
-        chained: bool = rows[0][1]
+        leases: list[Lease] = []
+        missed: list[str] = []  # what others take at this moment
         terms = [worker, tx.now, tx.now + lease_s]
-        fair = self._fair(task)
         self._undo = tx.undo
         try:
-            if len(lines) == 1 and not chained and not bounded:
-                leases = await self._lease_line(tx, task, lines[0], limit, terms)
-                for lease in leases:
-                    fair.charge(lease.job.tenant, lease.job.id)
-            else:
-                reserve.recount(_each((row[2], row[5]) for row in rows if row[4] == RUNNING))
-                if self.shares.bounded:
-                    self.shares.recount(_each(await tx.rows(_RUNNING_OF, [sorted(self._bounded)])))
-                places = await self._places(tx, task, lines, limit)
-                leases = await self._lease_turns(tx, Turns(fair, reserve, places, tx.now), limit, terms)
+            for _ in range(ROUNDS_MAX):
+                before = len(missed)
+                if len(leases) < limit:
+                    leases += await self._round(tx, task, limit - len(leases), terms, missed)
+                if len(missed) == before:
+                    break
         finally:
             self._undo = None
         for lease in leases:
@@ -171,10 +151,37 @@ class Grants:
         tx.undo.extend(functools.partial(self.granted.drop, lease.job.id) for lease in leases)
         return leases
 
+    async def _round(self, tx: Tx, task: str, limit: int, terms: list[Any], missed: list[str]) -> list[Lease]:
+        reserve = self._reserves.get(task) or self._reserves.setdefault(task, Reserve())
+        bounded = self.bounds(task)
+        if bounded:  # two servers must not both take the last place
+            await tx.run(LOCK, [lock_numbers(self._schema, "bounds", [b""])])
+        rows = await tx.rows(LINES, [task, task, task])
+        lines = [(row[2], row[3]) for row in rows if row[4] == QUEUED]
+        chained: bool = bool(rows) and rows[0][1]
+        (self._winding.add if chained or len(lines) > 1 else self._winding.discard)(task)
+        if not lines or rows[0][0]:
+            return []
+        fair = self._fair(task)
+        if len(lines) == 1 and not chained and not bounded:
+            leases = await self._lease_line(tx, task, lines[0], limit, terms)
+            for lease in leases:
+                fair.charge(lease.job.tenant, lease.job.id)
+            return leases
+        if len(lines) > CANDIDATES_MAX:  # the others have their turn when these had more
+            lines = nsmallest(CANDIDATES_MAX, lines, key=lambda line: fair.spent(line[1]))
+        reserve.recount(_each((row[2], row[5]) for row in rows if row[4] == RUNNING))
+        if self.shares.bounded:
+            self.shares.recount(_each(await tx.rows(RUNNING_OF, [sorted(self._bounded)])))
+        long = chained and sum(row[5] for row in rows if row[4] == QUEUED) > LONG_MIN
+        found = await self._found(tx, task, lines, limit, missed, long=long)
+        turns = Turns(fair, reserve, _places(found), tx.now)
+        return await self._grant(tx, task, found, self._chosen(turns, limit), terms, missed)
+
     async def _lease_line(
         self, tx: Tx, task: str, line: tuple[int, str], limit: int, terms: list[Any]
     ) -> list[Lease]:
-        query = _GRANT_LINE.format(at=_AT[self.order(task)])
+        query = GRANT_LINE.format(at=AT[self.order(task)])
         rows = await tx.rows(query, [task, *line, tx.now, limit, *terms])
         leases = [lease_of(row, skew_s=tx.skew_s) for row in rows]
         leases.sort(key=lambda lease: self._key(task, lease))
@@ -186,46 +193,61 @@ class Grants:
             return lease.ready_at, job.id
         return lease.ready_at + NO_DEADLINE_S if job.deadline_at is None else job.deadline_at, job.id
 
-    async def _places(
-        self, tx: Tx, task: str, lines: Sequence[tuple[int, str]], limit: int
-    ) -> list[Place[Candidates]]:
+    async def _found(
+        self,
+        tx: Tx,
+        task: str,
+        lines: Sequence[tuple[int, str]],
+        limit: int,
+        missed: list[str],
+        *,
+        long: bool,
+    ) -> list[Row]:
+        """Return what a lease may take: priority, tenant, time of the order, id, ordering key."""
         each = min(limit, max(1, CANDIDATES_MAX // len(lines)))
-        query = _CANDIDATES.format(at=_AT[self.order(task)])
-        found = await tx.rows(
-            query, [[line[0] for line in lines], [line[1] for line in lines], task, tx.now, each]
-        )
-        found = await self._heads_alone(tx, task, found)
-        by_line: dict[tuple[int, str], Candidates] = {}
-        for priority, tenant, at, job_id, _ in found:
-            line = by_line.setdefault((priority, tenant), Candidates())
-            line.keys.append((at + priority * AGEING_S, job_id))
-        for line in by_line.values():
-            line.keys.sort()
-        return [Place(priority, tenant, line) for (priority, tenant), line in by_line.items()]
+        names = [[line[0] for line in lines], [line[1] for line in lines]]
+        heads = await tx.rows(HEADS, [task, HEADS_MAX]) if long else []
+        # Of few chains the heads are known before: of a long one each job would be asked for its own.
+        few = 0 < len(heads) < HEADS_MAX
+        among = [[job_id for job_id, goes in heads if goes]] if few else []
+        query = CANDIDATES.format(at=AT[self.order(task)], head=AMONG_SQL if few else HEAD_SQL)
+        return await tx.rows(query, [*names, task, tx.now, missed, *among, each])
 
-    async def _heads_alone(self, tx: Tx, task: str, found: list[Row]) -> list[Row]:
-        """Leave out what is the head of its ordering key no more, now that nobody else can take that one."""
-        chained = [row for row in found if row[4] is not None]
-        if not chained:
-            return found
-        names = [f"{task}\0{row[1]}\0".encode() + row[4] for row in chained]
-        await tx.run(LOCK, [lock_numbers(self._schema, "chain", names)])
-        heads = {row[0] for row in await tx.rows(_STILL_HEADS, [[row[3] for row in chained]])}
-        return [row for row in found if row[4] is None or row[3] in heads]
-
-    async def _lease_turns(
-        self, tx: Tx, turns: Turns[Candidates], limit: int, terms: list[Any]
-    ) -> list[Lease]:
+    def _chosen(self, turns: Turns[Candidates], limit: int) -> list[str]:
+        """Return whose turns they are. They are charged for when they are granted."""
+        kept, self._undo = self._undo, []
         chosen: list[str] = []
         while len(chosen) < limit and (place := turns.next()) is not None:
             job_id = place.line.take()
             chosen.append(job_id)
             turns.granted(place, job_id)
-        if not chosen:
-            return []
-        rows = await tx.rows(_GRANT, [*terms, chosen])
+        for step in reversed(self._undo):
+            step()
+        self._undo = kept
+        return chosen
+
+    async def _grant(
+        self, tx: Tx, task: str, found: list[Row], chosen: list[str], terms: list[Any], missed: list[str]
+    ) -> list[Lease]:
+        """Grant what was chosen, as far as nobody else does at this moment."""
+        chains = {row[3]: f"{task}\0{row[1]}\0".encode() + row[4] for row in found if row[4] is not None}
+        chained = {job_id: chains[job_id] for job_id in chosen if job_id in chains}
+        heads: set[str] = await self._heads(tx, chained) if chained else set()
+        free = [job_id for job_id in chosen if job_id not in chained or job_id in heads]
+        rows = await tx.rows(GRANT, [free, task, *terms]) if free else []
         leases = {row[0]: lease_of(row, skew_s=tx.skew_s) for row in rows}
-        return [leases[job_id] for job_id in chosen]
+        missed += [job_id for job_id in chosen if job_id not in leases]
+        granted = [leases[job_id] for job_id in chosen if job_id in leases]
+        for lease in granted:
+            self._fair(task).charge(lease.job.tenant, lease.job.id)
+        return granted
+
+    async def _heads(self, tx: Tx, chained: dict[str, bytes]) -> set[str]:
+        """Return which of these are the heads of their ordering keys, now that nobody else can take them."""
+        numbers = {job_id: lock_numbers(self._schema, "chain", [name])[0] for job_id, name in chained.items()}
+        ours = {row[0] for row in await tx.rows(TRY_LOCK, [sorted(set(numbers.values()))])}
+        free = [job_id for job_id, number in numbers.items() if number in ours]
+        return {row[0] for row in await tx.rows(STILL_HEADS, [free])} if free else set()
 
     def order(self, task: str) -> Order:
         """Return what the order of a task goes by."""
@@ -233,7 +255,7 @@ class Grants:
 
     def order_sql(self, task: str) -> str:
         """Return the expression that the order of a task's lines goes by."""
-        return _AT[self.order(task)]
+        return AT[self.order(task)]
 
     def _fair(self, task: str) -> FairShare:
         fair = self._fairs.get(task)
@@ -244,6 +266,17 @@ class Grants:
     def _undo_by(self, step: Callable[..., object], *arguments: Any) -> None:
         if self._undo is not None:
             self._undo.append(lambda: step(*arguments))
+
+
+def _places(found: Sequence[Row]) -> list[Place[Candidates]]:
+    """Return the lines of what was found."""
+    by_line: dict[tuple[int, str], Candidates] = {}
+    for priority, tenant, at, job_id, _ in found:
+        line = by_line.setdefault((priority, tenant), Candidates())
+        line.keys.append((at + priority * AGEING_S, job_id))
+    for line in by_line.values():
+        line.keys.sort()
+    return [Place(priority, tenant, line) for (priority, tenant), line in by_line.items()]
 
 
 def _each(counted: Any) -> Iterator[Any]:

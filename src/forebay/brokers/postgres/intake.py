@@ -20,10 +20,12 @@ _FIND_KEYS: Final = (
     " JOIN keys k ON k.tenant = u.tenant AND k.key = u.key JOIN jobs j ON j.id = k.job_id"
 )
 _FIND_IDS: Final = "SELECT id::text, body_hash, state FROM jobs WHERE id = ANY(%s::uuid[])"
+# Between two ends that are the same: what equals one value has every order of it, and all jobs might be gone
+# through from the newest on.
 _FIND_TWINS: Final = (
     f"SELECT {columns('j', output=False)} FROM unnest(%s::bytea[]) AS u(fingerprint)"
-    " JOIN LATERAL (SELECT * FROM jobs t WHERE t.fingerprint = u.fingerprint ORDER BY t.id DESC LIMIT 1) j"
-    " ON true"
+    " JOIN LATERAL (SELECT * FROM jobs t WHERE t.fingerprint BETWEEN u.fingerprint AND u.fingerprint"
+    " ORDER BY t.fingerprint DESC, t.id DESC LIMIT 1) j ON true"
 )
 _ADD_KEYS: Final = (
     "INSERT INTO keys (tenant, key, job_id, body_hash)"

@@ -11,6 +11,7 @@ from forebay.brokers.postgres.address import psycopg_module, told
 from forebay.brokers.postgres.deadly import SELECT_DEADLY
 from forebay.brokers.postgres.intake import served_number
 from forebay.brokers.postgres.rows import columns, record_of
+from forebay.brokers.postgres.schema import NEWEST, OLDEST
 from forebay.brokers.postgres.store import Row, Store
 from forebay.brokers.postgres.wire import SELECT_SERVERS
 from forebay.brokers.shared.left import Seal, Sealing
@@ -35,14 +36,9 @@ _SEAL: Final = (
 )
 _UNSEAL: Final = "DROP FUNCTION refuse_left() CASCADE; DROP TABLE leaving"
 _IS_SEALED: Final = "SELECT to_regclass(%s) IS NOT NULL"
-_PAGE: Final = (
-    f"SELECT {columns('j')} FROM jobs j WHERE (%s::uuid IS NULL OR j.id < %s::uuid)"
-    " ORDER BY j.id DESC LIMIT %s"
-)
+_PAGE: Final = f"SELECT {columns('j')} FROM jobs j WHERE j.id < %s::uuid ORDER BY j.id DESC LIMIT %s"
 _KEYS: Final = "SELECT tenant, key, job_id::text, body_hash FROM keys WHERE job_id = ANY(%s::uuid[])"
-_STONES: Final = (
-    "SELECT id::text, tenant, at FROM purged WHERE (%s::uuid IS NULL OR id > %s::uuid) ORDER BY id LIMIT %s"
-)
+_STONES: Final = "SELECT id::text, tenant, at FROM purged WHERE id > %s::uuid ORDER BY id LIMIT %s"
 
 
 class PostgresLeaving:
@@ -76,7 +72,7 @@ class PostgresLeaving:
 
     async def page(self, after: str | None, limit: int) -> list[JobRecord]:
         """Return jobs with their outputs, newest first."""
-        return [record_of(row) for row in await self._store.read(_PAGE, [after, after, limit])]
+        return [record_of(row) for row in await self._store.read(_PAGE, [after or NEWEST, limit])]
 
     async def keys(self, ids: Sequence[str]) -> list[KeyOf]:
         """Return every idempotency key that means one of these jobs."""
@@ -85,8 +81,8 @@ class PostgresLeaving:
 
     async def stones(self) -> AsyncIterator[list[Stone]]:
         """Go through what is remembered of removed jobs."""
-        after: str | None = None
-        while rows := await self._store.read(_STONES, [after, after, STONES_EACH_MAX]):
+        after = OLDEST
+        while rows := await self._store.read(_STONES, [after, STONES_EACH_MAX]):
             yield [Stone(*row) for row in rows]
             after = rows[-1][0]
 

@@ -3,10 +3,21 @@
 from collections.abc import Sequence
 from typing import Final, cast
 
-from forebay.brokers.postgres.grants import HEAD_SQL, Grants
+from forebay.brokers.postgres.choosing import FIRST_SQL, HEAD_SQL
+from forebay.brokers.postgres.grants import Grants
 from forebay.brokers.postgres.intake import known_keys
 from forebay.brokers.postgres.rows import Row, columns, record_of
-from forebay.brokers.postgres.schema import DEAD, QUEUED, RETRYING, RUNNING, SCHEDULED, STATE_SQL, WAITING_SQL
+from forebay.brokers.postgres.schema import (
+    COUNTED_SQL,
+    DEAD,
+    NEWEST,
+    QUEUED,
+    RETRYING,
+    RUNNING,
+    SCHEDULED,
+    STATE_SQL,
+    WAITING_SQL,
+)
 from forebay.brokers.postgres.store import Store
 from forebay.brokers.shared.states import FINAL_NUMBERS, NUMBERS, STATES, UUID
 from forebay.core.fairness import ahead_among
@@ -20,20 +31,20 @@ from forebay.core.turns import TENANTS_RANKED_MAX, order_at
 _GET: Final = f"SELECT {columns('j')} FROM jobs j WHERE j.id = %s::uuid"
 _FIND: Final = (
     "WITH w AS MATERIALIZED (SELECT id, task, tenant, state, finished_at, metadata FROM jobs"
-    " WHERE (%s::uuid IS NULL OR id < %s::uuid) ORDER BY id DESC LIMIT %s)"
+    " WHERE id < %s::uuid ORDER BY id DESC LIMIT %s)"
     " SELECT w.id::text, w.metadata, w.task, w.state, w.finished_at, (SELECT count(*) FROM w),"
     " (SELECT w2.id::text FROM w w2 ORDER BY w2.id LIMIT 1) FROM w"
     " WHERE (%s::text IS NULL OR w.task = %s) AND (%s::text IS NULL OR w.tenant = %s)"
     " AND (%s::int2[] IS NULL OR w.state = ANY(%s::int2[])) ORDER BY w.id DESC"
 )
 _WINDOW: Final = (
-    "SELECT count(*), min(id::text) FROM (SELECT id FROM jobs WHERE (%s::uuid IS NULL OR id < %s::uuid)"
+    "SELECT count(*), min(id::text) FROM (SELECT id FROM jobs WHERE id < %s::uuid"
     " ORDER BY id DESC LIMIT %s) AS w"
 )
 _RECORDS: Final = f"SELECT {columns('j')} FROM jobs j WHERE j.id = ANY(%s::uuid[])"
 _COUNTS: Final = (
     "SELECT tenant, priority, state, sum(jobs)::int8, sum(bytes)::int8 FROM tallies WHERE task = %s"
-    " GROUP BY 1, 2, 3 HAVING sum(jobs) > 0"
+    f" AND {COUNTED_SQL} GROUP BY 1, 2, 3 HAVING sum(jobs) > 0"
 )
 _TAPS: Final = "SELECT paused, draining FROM taps WHERE task = %s"
 # Of each line the one that has been ready longest: of all that are queued, and of those that may go.
@@ -49,7 +60,7 @@ _BEHIND: Final = (
     f" AND j.finished_at IS NULL AND {STATE_SQL} = {QUEUED} AND NOT {HEAD_SQL} GROUP BY 1"
 )
 _TASKS: Final = (
-    "SELECT task FROM tallies GROUP BY task HAVING sum(jobs) > 0"
+    f"SELECT task FROM tallies WHERE {COUNTED_SQL} GROUP BY task HAVING sum(jobs) > 0"
     " UNION SELECT task FROM taps WHERE paused OR draining"
 )
 _LINE_COUNTS: Final = (
@@ -68,10 +79,10 @@ _CHAIN_RANK: Final = (
     " AND ordering_key IS NOT NULL AND finished_at IS NULL AND id < %s::uuid"
 )
 _WAITS_FOR: Final = (
-    f"SELECT o.id::text FROM jobs j JOIN jobs o ON o.task = j.task AND o.tenant = j.tenant"
-    " AND o.ordering_key = j.ordering_key AND o.ordering_key IS NOT NULL AND o.finished_at IS NULL"
-    f" WHERE j.id = %s::uuid AND {STATE_SQL} IN {WAITING_SQL}"
-    f" ORDER BY (o.state = {RUNNING}) DESC, o.id LIMIT 1"
+    "SELECT coalesce((SELECT r.id FROM jobs r WHERE r.task = j.task AND r.tenant = j.tenant"
+    f" AND r.ordering_key = j.ordering_key AND r.ordering_key IS NOT NULL AND r.state = {RUNNING} LIMIT 1),"
+    f" {FIRST_SQL})::text FROM jobs j"
+    f" WHERE j.id = %s::uuid AND j.ordering_key IS NOT NULL AND {STATE_SQL} IN {WAITING_SQL}"
 )
 _PURGED: Final = "SELECT tenant FROM purged WHERE id = %s::uuid"
 _FORMERS: Final = "SELECT secret, upto FROM origins WHERE secret IS NOT NULL"
@@ -129,7 +140,7 @@ class Reads:
         if query.after is not None and UUID.fullmatch(query.after) is None:
             return Page((), None)
         states = None if query.states is None else [NUMBERS[state] for state in query.states]
-        window = [query.after, query.after, query.window_max]
+        window = [query.after or NEWEST, query.window_max]
         filters = [query.task, query.task, query.tenant, query.tenant, states, states]
         rows = await self._store.read(_FIND, [*window, *filters])
         found, more = self._chosen(rows, query, now)

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from forebay.brokers.postgres.address import psycopg_module, told
 from forebay.brokers.postgres.connections import Connection, Connections
+from forebay.brokers.postgres.schema import COUNTED_SQL, SUCCEEDED
 from forebay.brokers.shared.news import News
 from forebay.errors import StoreBrokenError, StoreFullError, StoreUnavailableError
 from forebay.ports.clock import Clock
@@ -17,7 +18,8 @@ TRIES_MAX: Final = 5  # of a transaction that met another one
 SELECT_NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 # What a process tells others of the counts, read in the step that ends a transaction.
 SELECT_TALLIES: Final = (
-    "SELECT task, tenant, state, sum(jobs)::int8, sum(bytes)::int8 FROM tallies GROUP BY 1, 2, 3"
+    f"SELECT task, tenant, state, sum(jobs)::int8, sum(bytes)::int8 FROM tallies WHERE state < {SUCCEEDED}"
+    f" AND {COUNTED_SQL} GROUP BY 1, 2, 3 HAVING sum(jobs) <> 0"
 )
 SELECT_TAPS: Final = "SELECT task, paused, draining FROM taps"
 
@@ -127,7 +129,7 @@ class Store:
     async def one(self, query: str, params: Sequence[Any]) -> list[Row] | None:
         """Run one statement that is a transaction by itself. None: nothing was stored, and a transaction of
         several statements may find out why. Raises StoreUnavailableError: the outcome is unknown."""
-        connection = await self.connections.take()
+        connection = await self.connections.take(kept=True)
         whole = False
         try:
             if _has_word(connection):  # most likely that it is gone: nothing must be risked on it
@@ -173,7 +175,7 @@ class Store:
         """Return a connection in a transaction, and the time. Nothing is written yet: a stale connection
         costs another try and nothing else."""
         for fresh in (False, True):
-            connection = await self.connections.take()
+            connection = await self.connections.take(kept=True)
             try:
                 cursor = connection.cursor()
                 if self._clock_sql is None:
@@ -234,8 +236,12 @@ def _has_word(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-def _is_gone(error: Exception, connection: Connection) -> bool:
-    return bool(connection.closed) or isinstance(error, psycopg_module().OperationalError)
+def _is_gone(error: Any, connection: Connection) -> bool:
+    """Say whether a connection is of no use any more. A statement that took too long leaves it as it was."""
+    away = isinstance(error, psycopg_module().OperationalError)
+    return bool(connection.closed) or (
+        away and (error.sqlstate is None or error.sqlstate.startswith(("08", "57P")))
+    )
 
 
 async def _rolled_back(connection: Connection) -> bool:

@@ -8,23 +8,37 @@ from typing import Final
 from forebay.brokers.postgres.address import psycopg_module
 from forebay.brokers.postgres.deadly import SELECT_DEADLY, Deadly
 from forebay.brokers.postgres.outbox import SELECT_DUE, PostgresOutbox
+from forebay.brokers.postgres.schema import COUNTED_SQL
 from forebay.brokers.postgres.store import Store, Tx
 from forebay.brokers.shared.committer import Committer
 from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.news import News
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, StoreUnavailableError
 
 LOOK_S: Final = 1.0
 DIFFERENCES_MAX: Final = 400  # rows of tallies; past it they are summed up
 VACUUM_EACH: Final = 10  # sums: then the room of the old rows is used again
 
+LOCK_MAX_S: Final = 0.1  # for nobody to be in the middle of a change: others wait behind who waits for that
+
 _SUM_UP: Final = (
-    "WITH gone AS (DELETE FROM tallies RETURNING task, tenant, priority, state, jobs, bytes)"
+    f"WITH gone AS (DELETE FROM tallies WHERE {COUNTED_SQL}"
+    " RETURNING task, tenant, priority, state, jobs, bytes, n){noted}"
     " INSERT INTO tallies SELECT task, tenant, priority, state, sum(jobs), sum(bytes) FROM gone"
     " GROUP BY 1, 2, 3, 4 HAVING sum(jobs) <> 0 OR sum(bytes) <> 0"
 )
-_COUNT: Final = "SELECT count(*) FROM (SELECT 1 FROM tallies LIMIT %s) AS t"
-_GROUPS: Final = "SELECT count(*) FROM (SELECT 1 FROM tallies GROUP BY task, tenant, priority, state) AS t"
+_SUM_ALL: Final = _SUM_UP.format(
+    noted=", noted AS (UPDATE meta SET summed = coalesce((SELECT max(n) FROM gone), summed))"
+)
+_SUM_SOME: Final = _SUM_UP.format(noted="")
+_WAIT: Final = f"SET LOCAL lock_timeout = {int(LOCK_MAX_S * 1000)}"
+_LOCK: Final = "LOCK TABLE tallies IN SHARE ROW EXCLUSIVE MODE"
+_COUNT: Final = f"SELECT count(*) FROM (SELECT 1 FROM tallies WHERE {COUNTED_SQL} LIMIT %s) AS t"
+_COUNT_ALL: Final = f"SELECT count(*) FROM tallies WHERE {COUNTED_SQL}"
+_GROUPS: Final = (
+    f"SELECT count(*) FROM (SELECT 1 FROM tallies WHERE {COUNTED_SQL}"
+    " GROUP BY task, tenant, priority, state) AS t"
+)
 _TABLES: Final = ("jobs", "keys", "links", "deliveries", "deadly", "marks")
 
 
@@ -96,14 +110,13 @@ class Upkeep:
         if count < DIFFERENCES_MAX:
             return
         ((groups,),) = await self._store.read(_GROUPS)
-        ((count,),) = await self._store.read("SELECT count(*) FROM tallies")
+        ((count,),) = await self._store.read(_COUNT_ALL)
         if count < 2 * groups + DIFFERENCES_MAX:
             return
-
-        async def work(tx: Tx) -> int:
-            return await tx.run(_SUM_UP)
-
-        await self._committer.alone(work, 0.0)
+        try:
+            await self._committer.alone(_sum_all, 0.0)
+        except StoreUnavailableError:  # somebody's own transaction stores a job, for long: see Intake
+            await self._committer.alone(_sum_some, 0.0)
         self._sums += 1
         if self._sums % VACUUM_EACH == 0:
             await self._vacuum("VACUUM tallies")
@@ -116,3 +129,15 @@ class Upkeep:
             whole = True
         finally:
             await self._store.connections.give(connection, whole=whole)
+
+
+async def _sum_all(tx: Tx) -> None:
+    """Sum up all differences, while nobody adds any, and note that nobody has to look at them any more."""
+    await tx.run(_WAIT)
+    await tx.run(_LOCK)
+    await tx.run(_SUM_ALL)
+
+
+async def _sum_some(tx: Tx) -> None:
+    """Sum up the differences that are stored."""
+    await tx.run(_SUM_SOME)

@@ -133,7 +133,7 @@ class Committer:
             calm = False
             if error is None:
                 continue
-            if len(group) == 1 or isinstance(error, ForebayError):
+            if len(group) <= 1 or isinstance(error, ForebayError):
                 for op in group:
                     _fail(op, error)
                 continue
@@ -174,8 +174,10 @@ class Committer:
         try:
             # Under load the longer way is the cheaper one: what comes meanwhile makes the next group larger.
             tried = self._one_step if calm or self._joined else None
-            found = await tried(group) if tried is not None else None
-            if found is not None:
+            while tried is not None and group:
+                found = await tried(group)
+                if found is None:
+                    break
                 stored = len(found[0])
                 self._answer(group[:stored], *found)
                 del group[:stored]

@@ -51,6 +51,12 @@ class Gauge:
         of_tenant[0] += jobs
         of_tenant[1] += size
 
+    def left(self, task: str, queued: int) -> None:
+        """Take in that so many jobs of a task are queued: others may have entered some meanwhile."""
+        own = self._tasks.get(task) or self._tasks.setdefault(task, _Counts())
+        own.open += queued - own.queued
+        own.queued = queued
+
     def turned(self, task: str, paused: bool, draining: bool) -> None:
         """Take in the taps of a task."""
         own = self._tasks.get(task) or self._tasks.setdefault(task, _Counts())
@@ -72,14 +78,19 @@ class Gauge:
         if own is None:
             return Load(jobs, jobs, 0, size)
         return Load(
-            own.open + jobs, own.queued + jobs, own.running, own.bytes + size, own.paused, own.draining
+            max(0, own.open) + jobs,
+            max(0, own.queued) + jobs,
+            max(0, own.running),
+            max(0, own.bytes) + size,  # what others entered, and ended here, is not known yet
+            own.paused,
+            own.draining,
         )
 
     def held(self, tenant: str) -> Held:
         """Return what a tenant holds."""
         (jobs, size), (more, more_b) = self._held.get(tenant, (0, 0)), self._coming_of.get(tenant, (0, 0))
-        return Held(jobs + more, size + more_b)
+        return Held(max(0, jobs) + more, max(0, size) + more_b)
 
     def waiting(self) -> set[str]:
         """Return the tasks that have queued jobs and are not paused."""
-        return {task for task, own in self._tasks.items() if own.queued and not own.paused}
+        return {task for task, own in self._tasks.items() if own.queued > 0 and not own.paused}
