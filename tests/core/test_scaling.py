@@ -187,6 +187,25 @@ def test_a_worn_replica_that_is_replaced_now_and_again_does_not_put_off_a_start_
     assert worn.size > 1
 
 
+def test_one_that_ends_again_and_again_is_not_waited_for():
+    lame = Set(run_s=1.0, most=4)
+    lame.scaler.replicas = 2
+    seen = Seen(ready=1, full=1, load=1.0, coming=0, waiting=1_000, run_s=1.0, broken=1)
+    for look in range(40):
+        lame.scaler.decide(seen, now=look * LOOK_S)
+    assert lame.size == 4
+    idle = seen._replace(full=0, load=0.0, waiting=0)
+    last = [lame.scaler.decide(idle, now=10.0 + look * LOOK_S) for look in range(600)]
+    assert [one.replicas for one in last if one] == [1], "nobody needs it"
+
+
+def test_where_all_end_again_and_again_no_more_are_started():
+    lame = Set(run_s=1.0)
+    for look in range(400):
+        seen = Seen(ready=0, full=0, load=0.0, coming=0, waiting=1_000, broken=1)
+        assert lame.scaler.decide(seen, now=look * LOOK_S) is None
+
+
 def test_what_the_memory_has_no_room_for_is_not_started_and_it_is_said_now_and_again():
     tight = Set(run_s=1.0)
     said = []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from forebay.brokers.memory import MemoryBroker
-from forebay.core.job import Job
+from forebay.core.job import Job, JobError
 from forebay.core.scaling import ScalePolicy
 from forebay.core.task import TaskSpec
 from forebay.node.facts import NoFacts
@@ -139,6 +139,22 @@ def test_what_waits_starts_another_and_what_waits_in_a_paused_queue_does_not():
     replicas, changes = asyncio.run(run(paused=False))
     assert replicas == 2
     assert changes == [("t", 2, 1, "all 1 are busy, 4 wait")]
+
+
+def test_a_child_in_a_crash_loop_does_not_keep_the_others_from_growing():
+    async def run():
+        of = Set(2)
+        of.scaling._scaler.replicas = 2
+        of.lane.child_died(1, JobError("worker_lost", "its device is gone"))
+        of.slots[1].state = "crash_loop"
+        await of.put(5)
+        for _ in range(8):
+            of.clock.at += 1.0
+            of.scaling.look(of.slots)
+        await of.lane.close()
+        return of.scaling.replicas
+
+    assert asyncio.run(run()) > 2
 
 
 def test_a_request_that_was_refused_counts_for_one_look():

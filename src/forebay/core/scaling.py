@@ -82,13 +82,14 @@ class Seen(NamedTuple):
     ready: int
     full: int  # of them, those with as much as they run at once
     load: float  # of them, the sum of how full each is: 1 is full
-    coming: int  # that load, or wait to be started again
+    coming: int  # that load, or wait to be started again, but for those that are broken
     waiting: int  # items that wait and may run
     refused: bool = False  # since the last look somebody was refused who would have waited too long
     run_s: float | None = None  # a full run takes so long; None: never seen
     at_once: int = 1  # items of a full run
     load_s: float = 0.0  # a start takes so long
     room: int | None = None  # so many more the memory has room for; None: nobody looked
+    broken: int = 0  # that end again and again before they serve: nobody waits for them
 
 
 class ScaleDecision(NamedTuple):
@@ -116,7 +117,7 @@ class Scaler:
             self._needed_at = now
         self._note(seen, now)
         policy, was = self.policy, self.replicas
-        need = self._need(seen)
+        need = self._need(seen) + seen.broken
         if need > was or (seen.coming and need >= was):
             self._needed_at = now
         if need <= was or was >= policy.most:

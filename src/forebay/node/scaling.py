@@ -99,12 +99,13 @@ class Scaling:
             ready=len(replicas),
             full=sum(self._fill(one) >= 1.0 for one in replicas),
             load=sum(self._fill(one) for one in hand.replicas.values()),
-            coming=sum(not slot.parked and slot.state != "ready" for slot in slots),
+            coming=sum(not slot.parked and slot.state not in ("ready", "crash_loop") for slot in slots),
             waiting=queued + len(self._task.held) + hand.basin.waiting,
             refused=hand.basin.refused_at.get(name, float("-inf")) >= self._looked_at,
             run_s=self._task.fit.run_s(spec.batch_max),
             at_once=max(spec.batch_max, spec.concurrency),
             load_s=self._lane.crew.load_s,
+            broken=sum(not slot.parked and slot.state == "crash_loop" for slot in slots),
             room=room_for(slots) if replicas and all(self._fill(one) >= 1.0 for one in replicas) else None,
         )
 
