@@ -1,5 +1,7 @@
 """A task's breaker in the Dispatcher: while it is open jobs wait, are answered, or run elsewhere as guests."""
 
+from dataclasses import replace
+
 import pytest
 
 from forebay.core.breaker import BreakerPolicy, BreakerState, Cause, CircuitBreaker, Ending
@@ -10,6 +12,7 @@ from forebay.core.job import Hold, JobError
 from forebay.core.task import TaskSpec
 from forebay.core.upstream import UpstreamSpec
 from tests.core.dispatching import tags_of
+from tests.core.serving import RequestRig
 from tests.sim.rig import BAD, Rig
 
 THREE = BreakerPolicy(failures=3, rate=None, window_s=5.0, open_s=30.0)
@@ -369,3 +372,51 @@ def test_changes_are_kept_for_whoever_tells_of_them():
     assert [(change.was, change.state, change.cause) for change in guard.changes] == [
         (CLOSED, OPEN, Cause.FAILURES)
     ]
+
+
+# -- requests that wait alone, as one of them may have killed its worker -------------------------------
+
+
+def suspected():
+    """Two requests ran together when their worker died, and so often that the breaker opened; none has a
+    replica."""
+    spec = TaskSpec(name="t", kind="class", batch_max=4, breaker=replace(THREE, failures=2))
+    breaker = CircuitBreaker(spec.breaker)
+    rig = RequestRig(spec, guards=guards_of([spec], [], {"t": breaker}))
+    rig.breaker = breaker
+    for _ in range(3):
+        rig.offer(deadline_s=100.0)
+    rig.poll()
+    rig.died(1)
+    return rig
+
+
+def test_they_are_told_that_the_breaker_is_open_and_are_not_handed_back_at_every_look():
+    rig = suspected()
+    assert rig.breaker.state(now=rig.now) is OPEN
+    for _ in range(200):
+        rig.poll(after=0.01)
+    assert rig.ends() == {"r1": "barred", "r2": "barred", "r3": "barred"}
+    assert all(0 < ended.retry_after_s <= 30.0 for ended in rig.told.values())
+    assert not rig.d.hand.suspects and not rig.d.hand.items
+
+
+def test_one_that_waits_alone_when_the_breaker_opens_is_the_probe_once_its_time_has_come():
+    spec = TaskSpec(name="t", kind="class", batch_max=4, breaker=THREE)
+    breaker = CircuitBreaker(THREE)
+    rig = RequestRig(spec, guards=guards_of([spec], [], {"t": breaker}))
+    for _ in range(2):
+        rig.offer(deadline_s=100.0)
+    rig.poll()
+    rig.died(1)
+    assert len(rig.d.hand.suspects) == 2, "two deaths are too few for the breaker"
+    breaker.told(OPEN, wait_s=0.5, reason="another process found out", now=rig.now)
+    rig.now = breaker.open_until
+    rig.poll()
+    assert sorted(rig.ends().values()) == ["barred"]
+    (probe,) = rig.d.hand.suspects
+    rig.d.replica_ready(2)
+    rig.poll()
+    rig.done(probe.tag, after=0.1)
+    assert sorted(rig.ends().values()) == ["barred", "done"]
+    assert breaker.state(now=rig.now) is CLOSED

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from forebay.core.actions import CancelItem, ChargeInputs
+from forebay.core.breaker import Permit
 from forebay.core.hand import Hand
 from forebay.core.job import Charge, Job, JobError, Lease, Transition
 from forebay.core.lifecycle import Event, State
 from forebay.core.quarantine import DeadlyInput, quarantined
+from forebay.core.replicas import Item
 from forebay.core.requests import End, Request
 from forebay.core.shut import closed, tell
 
@@ -22,6 +24,28 @@ def pass_deadlines(hand: Hand, now: float) -> None:
             tell(hand, request, why, now=now)
         else:
             late(hand, request)
+
+
+def permitted(hand: Hand, request: Request, now: float) -> bool:
+    """Ask the breaker of its task for a request that is to run; one that it lets not through is answered."""
+    guard = hand.tasks[request.job.task].guard
+    if guard is None or guard.guest:
+        return True
+    answer = guard.breaker.ask(now=now)
+    if isinstance(answer, Permit):
+        guard.note(answer.change)
+        guard.permit = request.permit = answer
+        return True
+    hand.basin.end(request, End.BARRED, retry_after_s=answer.retry_after_s)
+    return False
+
+
+def runs_as(hand: Hand, request: Request, item: Item) -> None:
+    """Give the item of a request the request's permit, and book it."""
+    guard = hand.tasks[request.job.task].guard
+    request.tag, item.permit = item.tag, request.permit
+    if guard is not None and request.permit is not None and request.permit.probe:
+        guard.probe_tag = item.tag
 
 
 def withdraw(hand: Hand, request: Request) -> None:
@@ -138,9 +162,10 @@ def _try_again(hand: Hand, request: Request, transition: Transition) -> None:
     if transition.at + alone_s > request.deadline_at:
         hand.basin.end(request, End.LOST, error=transition.error or _LOST)
     elif request.suspect:
-        lease = lease_of(hand, request, transition.at)
-        item = hand.take_in(lease, transition.at)
-        request.tag = item.tag
+        if not permitted(hand, request, transition.at):
+            return
+        item = hand.take_in(lease_of(hand, request, transition.at), transition.at)
+        runs_as(hand, request, item)
         hand.suspects.append(item)
     else:
         hand.basin.wait(request)

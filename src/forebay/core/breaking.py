@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from forebay.core import settle
 from forebay.core.actions import GiveBack, Outcome
+from forebay.core.answering import permitted, runs_as
 from forebay.core.breaker import BreakerState, Ending, Permit
 from forebay.core.degraded import FALLBACK
 from forebay.core.guard import Guard
@@ -98,7 +99,9 @@ def tend(hand: Hand, now: float) -> None:
         name = entry.spec.name
         waiting = [*entry.held, *(one for one in hand.suspects if one.lease.job.task == name)]
         for item in waiting:
-            if item.tag != guard.probe_tag:
+            if item.lease.request:  # nobody else could run it: it is the probe, or is told
+                _ask_for(hand, item, now)
+            elif item.tag != guard.probe_tag:
                 hand.drop_waiting(item)
                 hand.decide(item, _turned_away(hand, guard, item.lease, now))
 
@@ -119,6 +122,17 @@ def _ended(hand: Hand, item: Item, ending: Ending, took_s: float, now: float) ->
     guard.note(change)
     if change is not None and change.state is BreakerState.OPEN:
         _ask_back(hand, entry)
+
+
+def _ask_for(hand: Hand, item: Item, now: float) -> None:
+    """Ask once more for a request that waits alone: its breaker has opened since."""
+    guard, request = hand.tasks[item.lease.job.task].guard, hand.basin.open.get(item.lease.job.id)
+    if guard is None or item.tag == guard.probe_tag:
+        return
+    if request is not None and permitted(hand, request, now):
+        runs_as(hand, request, item)
+    else:
+        hand.drop_waiting(item)
 
 
 def _ask_back(hand: Hand, entry: TaskHand) -> None:

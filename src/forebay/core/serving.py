@@ -4,9 +4,8 @@ A request stays in its reservoir until a replica takes it: so who is next, and h
 decided at the last moment. What cannot be done in time any more is answered then and costs no replica.
 """
 
-from forebay.core.answering import late, lease_of
+from forebay.core.answering import late, lease_of, permitted, runs_as
 from forebay.core.batching import DEADLINE_MARGIN_S, Trigger, closes_at, trigger
-from forebay.core.breaker import Permit
 from forebay.core.hand import Hand, TaskHand
 from forebay.core.keeping import note_use, riders
 from forebay.core.levels import look_all
@@ -14,7 +13,7 @@ from forebay.core.live_fit import LiveFit
 from forebay.core.parting import best_part, crowded, fitting, may_run, spare_s
 from forebay.core.planning import piece_of, send, sendable, start_runs, start_suspects, wait_is_short
 from forebay.core.replicas import Replica
-from forebay.core.requests import End, Request, Reservoir
+from forebay.core.requests import Request, Reservoir
 from forebay.core.shedding import tend
 
 RUNS_AHEAD_MAX = 8  # with one replica, where they are short and the way to it is long
@@ -96,7 +95,7 @@ def _requests(hand: Hand, now: float, *, idle_only: bool = False) -> bool:
             continue
         tend(hand, task, at, now)
         members = _members(hand, task, reservoir, _takes(hand, task, replica, len(reservoir), now), at, now)
-        members = _permitted(hand, task, members, now)
+        members = [one for one in members if permitted(hand, one, now)]
         if members:
             _begin(hand, task, replica, members, now)
             return True
@@ -253,30 +252,10 @@ def _singles(hand: Hand, task: TaskHand, reservoir: Reservoir, room: int, at: fl
     return members
 
 
-def _permitted(hand: Hand, task: TaskHand, members: list[Request], now: float) -> list[Request]:
-    """Return those that the breaker of the task lets through; the others are answered."""
-    guard = task.guard
-    if guard is None or guard.guest:
-        return members
-    through: list[Request] = []
-    for request in members:
-        answer = guard.breaker.ask(now=now)
-        if isinstance(answer, Permit):
-            guard.note(answer.change)
-            guard.permit = request.permit = answer
-            through.append(request)
-        else:
-            hand.basin.end(request, End.BARRED, retry_after_s=answer.retry_after_s)
-    return through
-
-
 def _begin(hand: Hand, task: TaskHand, replica: Replica, members: list[Request], now: float) -> None:
     items = [hand.take_in(lease_of(hand, request, now), now) for request in members]
     for request, item in zip(members, items, strict=True):
-        request.tag = item.tag
-        item.permit = request.permit
-        if task.guard is not None and request.permit is not None and request.permit.probe:
-            task.guard.probe_tag = item.tag
+        runs_as(hand, request, item)
     task.gathers_since = None
     live = hand.basin.smooth.live(now)
     if live:
