@@ -88,6 +88,8 @@ def test_each_connection_that_answered_a_moment_ago_is_taken_as_it_is(own, monke
         broker = await RedisBroker.open(own.url(), clock=clock)
         try:
             await broker._upkeep.close()
+            await broker._wire.close()
+            await broker._connections.forget_free()  # what it told others with
             held = await broker._connections.take()  # by whoever tells others, say
             await broker.enqueue([a_job(broker, clock)], now=clock.now())
             other = await broker._connections.take()

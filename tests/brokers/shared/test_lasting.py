@@ -4,12 +4,15 @@ import asyncio
 
 import pytest
 
+from forebay.brokers.postgres.connections import CONNECTIONS_MAX, KEPT
 from forebay.brokers.shared import loops
 from forebay.clock import SystemClock
+from forebay.core.job import Claim, Hold
 from tests.brokers.shared.sharing import WAIT_MAX_S, a_job
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(120)]
 clock = SystemClock()
+RENEWED_MAX_S = 8.0
 FORGED = [
     "",
     "not JSON",
@@ -121,3 +124,21 @@ async def heard_nothing_yet(one, odd):
     while not odd.is_set():
         await one.enqueue([a_job(one)], now=clock.now())
         await asyncio.sleep(0.05)
+
+
+def test_f098_readers_who_hold_every_connection_keep_no_lease_from_being_renewed(server):
+    async def body(one, _):
+        pool = one._connections
+        held = [await pool.take() for _ in range(CONNECTIONS_MAX - KEPT)]
+        waiting = [asyncio.ensure_future(pool.take()) for _ in range(20)]
+        async with asyncio.timeout(RENEWED_MAX_S):
+            await one.enqueue([a_job(one)], now=clock.now())
+            (lease,) = await one.lease("echo", limit=1, lease_s=30.0, worker="w", now=clock.now())
+            claim = Claim(lease.job.id, lease.fence)
+            assert await one.extend([claim], lease_s=30.0, now=clock.now()) == [Hold.HELD]
+        for connection in held:
+            await pool.give(connection, whole=True)
+        for taking in waiting:
+            await pool.give(await taking, whole=True)
+
+    assert over_two(server, body) == []
