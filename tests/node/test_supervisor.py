@@ -24,6 +24,7 @@ from forebay.node.slot import Slot
 from forebay.node.supervisor import Supervisor
 
 PLACES = 3
+STARTS_S = 0.4  # until there is a process: longer than from one look to the next
 
 
 class HandClock:
@@ -76,7 +77,7 @@ class Process:
 
     @classmethod
     async def start(cls, slot, owner, *, clock, oom):
-        await asyncio.sleep(0)
+        await clock.sleep(STARTS_S)
         if cls.refuse:
             raise OSError("no process can be had")
         one = cls(slot, owner)
@@ -169,6 +170,8 @@ class Set:
         for slot in self.slots:
             child = next((one for one in self.living if one.slot is slot), None)
             assert slot.replica is child
+            loads = child is not None and child.ready is None
+            assert not (slot.parked and loads) or child.ends_for is not None, "nobody wants what it loads"
             if slot.state == "parked":
                 assert slot.parked and child is None
 

@@ -14,7 +14,9 @@ from forebay.core.actions import (
     RunBatch,
     StopReplica,
 )
+from forebay.core.admission import Rejected
 from forebay.core.dispatcher import Dispatcher
+from forebay.core.entry import admit
 from forebay.core.guard import guards_of
 from forebay.core.job import Hold, Job, JobError, Lease
 from forebay.core.lifecycle import Event, State
@@ -40,9 +42,20 @@ class Queue:
         self.deaths = Counter()
         self.fences = Counter()
         self.attempts = Counter()
+        self.asked = {}  # of requests, by number: the same
         self.out = {}  # number -> fence, of what is leased
         self.ended = {}  # number -> (event, when)
         self.leases = 0
+
+    def ask(self, task, took_s):
+        """Return the number of a new request."""
+        number = len(self.lasts) + len(self.asked)
+        self.asked[number] = (task, took_s)
+        return number
+
+    def last_s(self, job_id):
+        number = int(job_id)
+        return (self.asked[number] if number in self.asked else self.lasts[number])[1]
 
     def lease(self, task, limit, now):
         line, found = self.waiting.get(task, []), []
@@ -121,7 +134,7 @@ class Child:
         singles, items = self.runs[0]
         taken = [items.popleft()] if singles else [items.popleft() for _ in range(len(items))]
         self.busy = True
-        took_s = max(self.shop.queue.lasts[int(lease.job.id)][1] for _, lease in taken)
+        took_s = max(self.shop.queue.last_s(lease.job.id) for _, lease in taken)
         self.shop.after(took_s, self._ended, taken, took_s)
 
     def _ended(self, taken, took_s):
@@ -177,6 +190,14 @@ class Node:
         self.d.knock(task)
         self.turn()
 
+    def ask(self, task, took_s, deadline_s):
+        """A request comes here."""
+        number, now = self.shop.queue.ask(task, took_s), self.shop.now
+        job = Job(str(number), task, b"{}", now, now, deadline_at=now + deadline_s)
+        if isinstance(admit(self.d.hand, job, now=now, jitter=0.5), Rejected):
+            self.shop.answers["refused"] += 1
+        self.turn()
+
     def turn(self):
         for _ in range(1_000):
             actions = self.d.poll(now=self.shop.now)
@@ -186,6 +207,7 @@ class Node:
                 self._perform(action)
         else:
             raise AssertionError("it never comes to rest")
+        self.shop.answers.update(ended.end.value for ended in self.d.hand.basin.take_ended())
         self.alarm += 1
         wake_at = self.d.wake_at()
         if wake_at is not None:
@@ -234,6 +256,7 @@ class Shop:
         self.began_at = self.engine.now
         self.queue = Queue(lasts)
         self.backs = 0
+        self.answers = Counter()  # of requests, by how they ended
         self.nodes = [Node(self, specs, replicas, breakers or {}) for _ in range(nodes)]
 
     @property

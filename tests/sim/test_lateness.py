@@ -70,3 +70,32 @@ def test_what_was_quick_and_is_slow_from_now_on_is_shared_out():
     took_s = shop.play()
     assert took_s <= 1.3 * shop.ideal_s + 0.3, shop.told()
     assert max(shop.queue.releases.values()) <= 4, shop.told()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_requests_beside_uneven_jobs_are_answered_and_the_jobs_stay(share):
+    shop = Shop([ONE], uneven(share, 0.0001, 0.3, 600), nodes=2, replicas=2)
+    for number in range(1_000):
+        node, took_s = shop.nodes[number % 2], 0.001 if number % 20 else 0.3
+        shop.after(0.01 * number, node.ask, "t", took_s, 1.0)
+    shop.play()
+    assert (len(shop.queue.ended), shop.dead) == (600, 0), shop.told()
+    assert max(shop.queue.releases.values()) <= OFTEN, shop.told()
+    shop.engine.run(until=shop.began_at + 60.0)
+    assert shop.answers.total() == 1_000
+    assert shop.answers["done"] >= 900, shop.answers
+
+
+def test_children_that_die_meanwhile_cost_no_job_its_end():
+    shop = Shop(PAIR, uneven(0.05, 0.0001, 0.3, 600, "tu"), nodes=2, replicas=2)
+
+    def kill(number):
+        children = list(shop.nodes[number % 2].children.values())
+        children[number % len(children)].die()
+
+    for number in range(40):
+        shop.after(0.07 * number, kill, number)
+    shop.play()
+    assert len(shop.queue.ended) == 600, shop.told()
+    assert max(shop.queue.releases.values()) <= OFTEN, shop.told()
+    assert not shop.queue.out
