@@ -22,6 +22,7 @@ from forebay.cli import (
     migrate,
     queues,
     serve,
+    simulate,
     size,
     stream,
     submit,
@@ -166,6 +167,7 @@ def _build() -> typer.Typer:
     root.command("doctor", cls=Command, rich_help_panel=LOOK)(doctor.doctor)
     root.command("verify", cls=Command, rich_help_panel=PLAN)(verify.verify)
     root.command("load", cls=Command, rich_help_panel=PLAN)(load.load)
+    root.command("simulate", cls=Command, rich_help_panel=PLAN)(simulate.simulate)
     root.command("lint", cls=Command, rich_help_panel=PLAN)(lint.lint_command)
     root.command("size", cls=Command, rich_help_panel=PLAN)(size.size)
     root.command("version", cls=Command, rich_help_panel=LOOK)(version)
