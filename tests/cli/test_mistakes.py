@@ -280,3 +280,16 @@ def test_the_json_of_a_server_is_told_to_be_lines(command):
     for name in ("serve", "api", "work"):
         assert "one object a line" in command(name, "--help")[1]
     assert "Print one JSON document" in command("jobs", "ls", "--help")[1]
+
+
+def test_a_dependency_that_is_gone_is_named_with_what_brings_it_back(tmp_path):
+    without = "import sys; sys.modules['uvloop'] = None; from forebay.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", without, "serve", "app.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+    assert "uvloop is not installed" in done.stderr and "pip install --force-reinstall forebay" in done.stderr

@@ -1,6 +1,7 @@
 """A pipeline in one process: frames go through in order, whatever a queue drops is counted, and it ends."""
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter
@@ -391,6 +392,13 @@ def test_bytes_max_of_a_queue_makes_a_configuration_fit():
 def test_a_stage_that_cannot_be_loaded_is_one_line():
     with pytest.raises(AppError, match="stage Broken: it could not be loaded: RuntimeError: no weights"):
         Pipeline(Stage(parts.Broken)).run(frames(1))
+
+
+def test_a_stage_of_processes_that_stands_in_a_notebook_is_told_to_stand_in_a_file(monkeypatch):
+    made = type("Typed", (), {"__module__": "__main__", "predict": lambda self, values: values})
+    monkeypatch.setattr(sys.modules["__main__"], "Typed", made, raising=False)
+    with pytest.raises(AppError, match="Typed.* must stand in a file, not in a notebook"):
+        Pipeline(Stage(made, processes=True)).run(frames(1))
 
 
 def test_900_950_1000_is_resolved_and_explained_once(caplog):

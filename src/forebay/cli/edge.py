@@ -39,6 +39,8 @@ def run(argv: Sequence[str]) -> int:
         _silence()
     except OSError as error:
         code, problem = NO, {"code": "os", "message": of_system(error)}
+    except ModuleNotFoundError as error:  # a dependency that somebody removed, or that has no wheel here
+        code, problem = AWAY, {"code": "unsupported", "message": _lacking(error)}
     except Exception as error:  # a bug of ours: still one line
         message = f"internal error: {type(error).__name__}: {error} (please report it)"
         code, problem = NO, {"code": "internal", "message": message}
@@ -94,6 +96,11 @@ def _told(error: ForebayError) -> str:
     if error.retry_after_s is not None:
         text += f" (come back in {error.retry_after_s:g} s)"
     return text
+
+
+def _lacking(error: ModuleNotFoundError) -> str:
+    again = "pip install --force-reinstall forebay"
+    return f"{error.name} is not installed, which Forebay needs: install it again ({again})"
 
 
 def _steady_streams() -> None:

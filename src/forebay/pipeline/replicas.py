@@ -206,4 +206,6 @@ def _kept(value: Any) -> Any:
 
 
 def _not_loaded(stage: Stage, failure: Failure) -> AppError:
-    return AppError(f"stage {stage.name}: it could not be loaded: {failure.kind}: {failure.text}")
+    typed = failure.kind == "AttributeError" and "__main__" in failure.text  # nobody can import it from there
+    hint = "; a stage in processes must stand in a file, not in a notebook or at a prompt" if typed else ""
+    return AppError(f"stage {stage.name}: it could not be loaded: {failure.kind}: {failure.text}{hint}")

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.config import Settings
 from forebay.core.alerting import ALERTS
 from forebay.core.deploying import PLACES, Model
 from forebay.core.deploying.model import documents
@@ -191,3 +192,23 @@ def test_the_dashboard_asks_for_metrics_that_are_there():
 def test_without_a_load_the_files_say_that_the_numbers_are_defaults():
     assert "defaults" in PLACES["systemd"](Model())["forebay.service"].splitlines()[0]
     assert "60/s at 20/s" in FILES["systemd"]["forebay.service"].splitlines()[0]
+
+
+def test_processes_on_one_engine_are_given_what_they_must_share():
+    shared = {"broker", "webhook_secret", "link_secret", "blobs"}
+    (example,) = loaded("k8s", "secret.example.yaml")
+    for name in ("api.yaml", "work.yaml"):
+        (pod,) = loaded("k8s", name)[0]["spec"]["template"]["spec"]["containers"]
+        keys = {
+            one["name"]: one["valueFrom"]["secretKeyRef"]["key"] for one in pod["env"] if "valueFrom" in one
+        }
+        assert {f"FOREBAY_{one.upper()}" for one in shared} <= set(keys)
+        assert set(keys.values()) <= set(example["stringData"])
+    settings = re.search(r"<<'SETTINGS'\n(.*?)\nSETTINGS", FILES["aws"]["user_data.sh.tftpl"], re.DOTALL)[1]
+    assert shared <= set(re.findall(r"^(\w+) = ", settings, re.MULTILINE)) <= set(Settings.__struct_fields__)
+
+
+@pytest.mark.parametrize("place", ["systemd", "aws"])
+def test_a_worker_killed_for_memory_does_not_take_the_unit_down(place):
+    unit = next(text for name, text in FILES[place].items() if name.endswith(".service"))
+    assert {"OOMPolicy=continue", "KillMode=mixed", "RestartPreventExitStatus=2"} <= set(unit.splitlines())

@@ -30,7 +30,7 @@ class OwnerLock:
             whose = f"process {owner[0]}" if owner else "another process"
             raise StoreLockedError(
                 f"data directory {directory} is owned by {whose}; one process at a time: "
-                "end that one, or name another --data"
+                "end that one, or give a second server another --data"
             ) from None
         os.fchmod(self._file, 0o600)
         self._write(f"{os.getpid()} {started_at(os.getpid())}\n".encode())

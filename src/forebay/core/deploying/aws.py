@@ -52,6 +52,20 @@ variable "broker" {
   sensitive   = true
   description = "The engine that all instances share: postgresql://... or redis://..."
 }
+variable "webhook_secret" {
+  type        = string
+  sensitive   = true
+  description = "whsec_ and what openssl rand -base64 32 prints: all instances sign callbacks with it."
+}
+variable "link_secret" {
+  type        = string
+  sensitive   = true
+  description = "Another one, for links: any instance opens what another signed."
+}
+variable "blobs" {
+  type        = string
+  description = "Where all instances find large payloads and results: s3://bucket/prefix."
+}
 variable "keys_file" {
   type        = string
   sensitive   = true
@@ -180,6 +194,9 @@ resource "aws_launch_template" "@NAME@" {
     agent    = file("${path.module}/cloudwatch-agent.json")
     scrape   = file("${path.module}/agent-prometheus.yml")
     broker   = var.broker
+    webhooks = var.webhook_secret
+    links    = var.link_secret
+    blobs    = var.blobs
     keys     = var.keys_file
     key      = var.metrics_key
   }))
@@ -278,6 +295,9 @@ cat >/etc/@NAME@/forebay.toml <<'SETTINGS'
 ${settings}
 host = "0.0.0.0"
 broker = "${broker}"
+webhook_secret = "${webhooks}"
+link_secret = "${links}"
+blobs = "${blobs}"
 keys_file = "/etc/@NAME@/keys.toml"
 SETTINGS
 cat >/etc/@NAME@/keys.toml <<'KEYS'

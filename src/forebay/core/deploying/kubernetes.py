@@ -44,6 +44,16 @@ def kubernetes_files(model: Model) -> dict[str, str]:
     }
 
 
+# What processes on one engine must have in common: else each makes its own, and none can open the other's.
+_SHARED: Final = {
+    "FOREBAY_BROKER": "broker",
+    "FOREBAY_API_KEYS": "api-keys",
+    "FOREBAY_WEBHOOK_SECRET": "webhook-secret",
+    "FOREBAY_LINK_SECRET": "link-secret",
+    "FOREBAY_BLOBS": "blobs",
+}
+
+
 def _named(api: str, kind: str, name: str) -> dict[str, Any]:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app": name}}}
 
@@ -55,7 +65,7 @@ def _pods(model: Model, name: str, role: str) -> dict[str, Any]:
         limits["nvidia.com/gpu"] = max(1, model.gpus)
     secret = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": model.name, "key": key}}}
-        for variable, key in (("FOREBAY_BROKER", "broker"), ("FOREBAY_API_KEYS", "api-keys"))
+        for variable, key in _SHARED.items()
     ]
     container = {
         "name": role,
@@ -100,7 +110,14 @@ def _service(model: Model, name: str, *, headless: bool = False) -> dict[str, An
 
 
 def _secret(model: Model) -> dict[str, Any]:
-    told = {"broker": model.broker, "api-keys": "KEY=TENANT", "metrics-key": "a key with the scope admin"}
+    told = {
+        "broker": model.broker,
+        "api-keys": "KEY=TENANT",
+        "metrics-key": "a key with the scope admin",
+        "webhook-secret": "whsec_ and what openssl rand -base64 32 prints",
+        "link-secret": "another one",
+        "blobs": "s3://bucket/prefix",
+    }
     return {**_named("v1", "Secret", model.name), "stringData": told}
 
 

@@ -22,8 +22,12 @@ StateDirectory={model.name}
 ExecStart=/opt/{model.name}/bin/forebay serve {model.app} --data /var/lib/{model.name}
 Restart=always
 RestartSec=1
+# A setting that is wrong is wrong again a second later.
+RestartPreventExitStatus=2
 # SIGTERM drains; what runs has the grace of forebay.toml, and systemd waits longer than that.
 KillMode=mixed
+# One worker that is killed for memory is replaced; by default systemd would stop the whole service.
+OOMPolicy=continue
 TimeoutStopSec={model.stop_s}
 LimitNOFILE=65536
 MemoryMax={model.memory}
