@@ -42,6 +42,18 @@ def test_one_verdict_per_line_in_order_and_a_bad_line_stands_alone():
     call(run)
 
 
+@pytest.mark.parametrize("lines", [(b'{"task":"","payload":1}',), (b'{"task":"","payload":1}', GOOD)])
+def test_a_line_whose_task_has_no_name_is_refused_as_alone(lines):
+    async def run(caller):
+        alone = await caller.raw(lines[0])
+        answer, verdicts = await caller.bulk(*lines)
+        assert answer.status_code == 200 and alone.status_code == 404
+        assert [verdict["status"] for verdict in verdicts] == [404, 202][: len(lines)]
+        assert verdicts[0]["detail"] == alone.json()["detail"]
+
+    call(run)
+
+
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\n\n\n"])
 def test_the_last_line_needs_no_end(end):
     async def run(caller):

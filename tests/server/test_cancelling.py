@@ -124,6 +124,7 @@ def test_a_tenant_cancels_its_own_alone_and_learns_nothing_of_others():
         ({"status": "PENDIN"}, ["status"]),
         ({"all": True, "cursor": "abc"}, ["cursor"]),
         ({"tsk": "echo"}, ["tsk"]),
+        ({"tenant": ""}, ["tenant", "1 to 64"]),  # of a variable that was never set
         ({"ids": "x"}, ["ids"]),
     ],
 )

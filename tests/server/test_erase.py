@@ -176,7 +176,7 @@ def test_both_filters_must_match_and_work_goes_on_beside_and_after(tmp_path):
     ("ask", "status", "named"),
     [
         ({}, 422, "tenant or metadata"), ({"metadata": {}}, 422, "tenant or metadata"), ({"all": True}, 422, "all"),
-        ({"tenant": 5}, 422, "tenant"), ({"tenant": "a", "wait_s": -1}, 422, "wait_s"), ({"tenant": "a", "wait_s": 1e9}, 422, "wait_s"),
+        ({"tenant": ""}, 422, "1 to 64"), ({"tenant": 5}, 422, "tenant"), ({"tenant": "a", "wait_s": -1}, 422, "wait_s"), ({"tenant": "a", "wait_s": 1e9}, 422, "wait_s"),
         ([], 422, "object"),
     ],
 )  # fmt: skip

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import socket
 
+import msgspec
 import pytest
 
+from forebay.config import Settings
 from forebay.server import guard, heads, looking
 from forebay.server.answer import Body
-from forebay.server.asking import Doorman
+from forebay.server.asking import Doorman, hosts_allowed
 from forebay.server.problems import MisdirectedError
 from tests.server.doors import WAIT_MAX_S, a_front, connected, exchange, finish, serving, status_of
 
@@ -399,6 +401,13 @@ def test_names_that_are_made_up_do_not_keep_the_real_one_from_being_known():
     doorman.check(scope_of(b"localhost"))
     assert doorman.knows(b"localhost") and not doorman.knows(b"h1.example")
     assert len(doorman._known) <= 64
+
+
+def test_who_is_not_answered_for_its_name_is_told_which_setting_allows_it():
+    for allowed, told in (((), "the setting hosts_allowed"), (("a.example",), "is not among hosts_allowed")):
+        settings = msgspec.structs.replace(Settings(), hosts_allowed=allowed)
+        with pytest.raises(MisdirectedError, match=told):
+            Doorman(hosts_allowed(settings, keyed=False)).check(scope_of(b"b.example"))
 
 
 def scope_of(host):

@@ -6,9 +6,10 @@ from typing import TypeVar
 import msgspec
 from fastapi import Request
 
+from forebay.core.tenant import TENANT, TENANT_RULE
 from forebay.errors import InvalidError, MalformedError
 from forebay.server.answer import Body
-from forebay.server.asking import require_json
+from forebay.server.asking import require_json, shown
 
 _PLACE = re.compile(r"\[(\d+)\]")
 _FIELD = re.compile(r"(?:unknown|required) field `([^`]*)`")
@@ -37,6 +38,14 @@ def decoded(text: bytes, kind: type[T], *, rule: str) -> T:
         raise InvalidError(str(error).replace("`", ""), errors=(problem,)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise MalformedError("the body is not JSON") from None
+
+
+def check_tenant(tenant: str | None) -> None:
+    """Raise InvalidError for what names no tenant: a variable that was never set must not stand for whoever
+    submits without a key, who may be everybody."""
+    if tenant is not None and TENANT.fullmatch(tenant) is None:
+        rule = f"must be {TENANT_RULE}"
+        raise InvalidError(f"tenant {rule}, not {shown(tenant)}", errors=(("tenant", rule),))
 
 
 def _path(told: str, at: str) -> str:

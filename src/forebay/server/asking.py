@@ -114,7 +114,7 @@ class Doorman:
         if not known:
             raise MisdirectedError(
                 "this server answers for loopback names only; allow others with the setting hosts_allowed"
-                if self._allowed is LOOPBACK_NAMES
+                if self._allowed == LOOPBACK_NAMES
                 else "this host name is not among hosts_allowed"
             )
 
@@ -212,7 +212,7 @@ def query_of(scope: Scope, names: frozenset[str], *, prefixes: tuple[str, ...] =
     for part in parts:
         name_b, _, value_b = part.partition(b"=")
         name, value = _unescaped(name_b), _unescaped(value_b)
-        if name not in names and not name.startswith(prefixes or ("\0",)):
+        if name not in names and (name in prefixes or not name.startswith(prefixes or ("\0",))):
             raise InvalidError(
                 f"unknown query parameter{nearest(name, names)}", errors=((name, "is unknown"),)
             )

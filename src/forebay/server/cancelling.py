@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from forebay.core.job import CancelVerdict, Query
 from forebay.core.lifecycle import FINAL, State
 from forebay.errors import InvalidError
-from forebay.server.asked import asked
+from forebay.server.asked import asked, check_tenant
 from forebay.server.asking import unknown_task
 from forebay.server.caller import caller
 from forebay.server.front import Front
@@ -151,6 +151,7 @@ class Canceller:
             raise _wrong("ids", "ids go alone: no filter, all, limit or cursor beside them")
         if ask.ids is not None and len(ask.ids) > CANCEL_JOBS_MAX:
             raise _wrong("ids", f"must be at most {CANCEL_JOBS_MAX}, not {len(ask.ids)}")
+        check_tenant(ask.tenant)
         if ask.limit is not None and not 1 <= ask.limit <= CANCEL_JOBS_MAX:
             raise _wrong("limit", f"must be from 1 to {CANCEL_JOBS_MAX}, not {ask.limit}")
         if ask.metadata is not None and len(ask.metadata) > METADATA_ENTRIES_MAX:

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 
 from forebay.core.job import CancelVerdict, Page, Query
 from forebay.errors import InvalidError
-from forebay.server.asked import asked
+from forebay.server.asked import asked, check_tenant
 from forebay.server.asks import EraseAsk
 from forebay.server.caller import caller
 from forebay.server.front import Front
@@ -101,6 +101,7 @@ class Eraser:
             raise InvalidError(
                 "say whose: tenant or metadata", errors=(("tenant", "tenant or metadata is required"),)
             )
+        check_tenant(ask.tenant)
         if ask.metadata is not None and len(ask.metadata) > METADATA_ENTRIES_MAX:
             rule = f"must have at most {METADATA_ENTRIES_MAX} entries"
             raise InvalidError(f"metadata {rule}", errors=(("metadata", rule),))

@@ -80,7 +80,10 @@ class LineReader:
     def take(self, lines: list[bytes | None], first: int, group: Group) -> None:
         """Decode lines into the group. Empty lines count as lines and have no verdict."""
         put, plainly, size_b = group.put, True, 0
-        task, check = "", None
+        task: str | None = (
+            None  # of the last plain line; "" is the name of none, which must be asked for, too
+        )
+        check = None
         for number, line in enumerate(lines, first):
             if number > LINES_MAX:
                 break
