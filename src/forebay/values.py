@@ -224,6 +224,6 @@ def of_system(error: OSError) -> str:
 
 def without_password(url: str) -> str:
     """Return a URL with stars in place of its password, and of one among its parameters."""
-    url = re.sub(r"(://[^/?#@:]*):[^/?#]*@", r"\1:***@", url)
+    url = re.sub(r"(://[^/?#@:]*):(?:[^?]*|[^=]*)@", r"\1:***@", url)
     url = re.sub(r"^((?:nats|tls)://)[^/?#@:]+@", r"\1***@", url)  # who stands there alone is a token
     return re.sub(r"(?i)([?&](?:ssl)?password=)[^&#]*", r"\1***", url)

@@ -4,6 +4,7 @@ import re
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from forebay.brokers.shared.authority import check_escapes
 from forebay.errors import ConfigError
 
 SCHEMES: Final = ("postgresql", "postgres")
@@ -40,6 +41,7 @@ class Address(NamedTuple):
     def of(cls, url: str) -> "Address":
         """Return the address a URL names. Raises ConfigError with one line that repeats no password."""
         psycopg = psycopg_module()
+        check_escapes(url)
         try:
             parts = urlsplit(url)
             query = parse_qsl(parts.query, keep_blank_values=True)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from forebay.brokers.shared import naming
+from forebay.brokers.shared.authority import check_escapes
 from forebay.brokers.shared.trust import context_of, not_accepted
 from forebay.errors import ConfigError
 
@@ -48,6 +49,7 @@ class Address(NamedTuple):
     def of(cls, url: str) -> "Address":
         """Return the address a URL names. Raises ConfigError with one line that repeats no password."""
         pika_module()
+        check_escapes(url)
         try:
             parts = urlsplit(url)
             query = dict(parse_qsl(parts.query, keep_blank_values=True))

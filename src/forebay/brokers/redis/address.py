@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from forebay.brokers.shared.authority import check_escapes
 from forebay.brokers.shared.trust import not_accepted
 from forebay.errors import ConfigError
 
@@ -55,6 +56,7 @@ class Address(NamedTuple):
     def of(cls, url: str) -> "Address":
         """Return the address a URL names. Raises ConfigError with one line that repeats no password."""
         redis_module()
+        check_escapes(url)
         try:
             parts = urlsplit(url)
             query = parse_qsl(parts.query, keep_blank_values=True)
