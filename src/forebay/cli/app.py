@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from forebay.cli import (
     apart,
     blobs,
+    chaos,
     conform,
     crons,
     dead_letters,
@@ -168,6 +169,7 @@ def _build() -> typer.Typer:
     root.command("verify", cls=Command, rich_help_panel=PLAN)(verify.verify)
     root.command("load", cls=Command, rich_help_panel=PLAN)(load.load)
     root.command("simulate", cls=Command, rich_help_panel=PLAN)(simulate.simulate)
+    root.command("chaos", cls=Command, rich_help_panel=PLAN)(chaos.chaos)
     root.command("lint", cls=Command, rich_help_panel=PLAN)(lint.lint_command)
     root.command("size", cls=Command, rich_help_panel=PLAN)(size.size)
     root.command("version", cls=Command, rich_help_panel=LOOK)(version)

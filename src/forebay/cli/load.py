@@ -11,6 +11,7 @@ import typer
 
 from forebay.cli.asked import Asked
 from forebay.cli.options import ApiKey, Json
+from forebay.cli.payloads import payload_of
 from forebay.cli.show import Stop, clean, facts, print_json, say
 from forebay.core.loading import PROFILES, Report, Shape, Shot, report, schedule
 from forebay.core.sizing import words
@@ -117,7 +118,7 @@ def _request(asked: Asked, *, jobs: bool) -> Request:
         return Request("PUT", f"/v1/streams/{_part(stream)}", [("content-type", _BYTES)], frame)
     if asked.has("size"):
         raise Stop("--size needs --stream", 2)
-    value = _payload(asked.text("payload"))
+    value = payload_of(asked.text("payload"))
     headers = [("content-type", "application/json")]
     if jobs:
         body = json.dumps({"task": task, "payload": value}).encode()
@@ -130,17 +131,6 @@ def _request(asked: Asked, *, jobs: bool) -> Request:
 
 def _part(name: str) -> str:
     return quote(name, safe="")
-
-
-def _payload(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
-    except OSError as error:
-        raise Stop(f"{clean(text, 200)}: {error.strerror}", 2) from None
-    except (ValueError, RecursionError):
-        raise Stop(f"PAYLOAD {clean(text, 60)!r}: not JSON; a text needs quotes: '\"hello\"'", 2) from None
 
 
 def _link(url: str, api_key: str | None) -> dict[str, str]:
