@@ -245,6 +245,29 @@ async def a_receiver_that_is_cancelled_loses_nothing(place: Place) -> None:
 
 
 @_check
+async def who_is_cancelled_in_a_verb_harms_no_other(place: Place) -> None:
+    transport = await place.open()
+    for turn in range(4):
+        verbs: list[Awaitable[object]] = [
+            transport.send(place.task(f"send{turn}"), bodies(1)),
+            transport.bury(place.task(f"bury{turn}"), bodies(1)),
+            transport.depth(place.task(f"depth{turn}")),
+            transport.receive(place.task(f"receive{turn}"), limit=1, wait_s=5.0),
+        ]
+        for number, verb in enumerate(verbs):
+            doing = asyncio.ensure_future(verb)
+            await asyncio.wait({doing}, timeout=turn * 0.003)
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+            await transport.send(place.task(f"after{turn}-{number}"), bodies(1))
+    task = place.task()
+    await transport.send(task, bodies(1))
+    hints = await received(transport, task, 1)
+    await transport.ack(task, hints)
+    await transport.close()
+
+
+@_check
 async def dead_letters_are_not_received(place: Place) -> None:
     task = place.task()
     transport = await place.open()
