@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.core.service import ServiceFit
+from forebay.core.service import MISS_MOST, SPREAD_GAIN, ServiceFit
 
 
 def fitted(runs):
@@ -95,3 +95,11 @@ def test_a_size_is_a_guess_while_runs_of_one_smaller_size_alone_were_seen():
     assert [fit.guesses(size) for size in (1, 4, 5, 16)] == [False, False, True, True]
     fit.observe(5, 0.030)
     assert not fit.guesses(16)
+
+
+def test_a_run_that_hung_counts_as_a_miss_of_a_few_times_what_was_expected():
+    fit = ServiceFit()
+    for _ in range(30):
+        fit.observe(1, 0.01)
+    fit.observe(1, 60.0)
+    assert fit.deviation_s == pytest.approx(SPREAD_GAIN * MISS_MOST * 0.01)

@@ -4,6 +4,7 @@ from math import sqrt
 
 FADE = 0.97  # weight kept per observation, of what it tells anew: the last ~30 such runs decide
 SPREAD_GAIN = 0.1
+MISS_MOST = 3.0  # times what was expected: further off was a machine that stood still, and says no more
 KNOWN_RUNS = 4  # worth of a size; before that nothing is known well enough to be off it
 SAME_SIZE = 0.1
 SPREAD_LEAST = 1e-3  # less than this share of it, and the runs were of one size
@@ -36,7 +37,8 @@ class ServiceFit:
         if self.runs and self.knows(items):
             expected = self.run_s(items)
             assert expected is not None
-            self.deviation_s += SPREAD_GAIN * (abs(took_s - expected) - self.deviation_s)
+            miss_s = min(abs(took_s - expected), MISS_MOST * expected)
+            self.deviation_s += SPREAD_GAIN * (miss_s - self.deviation_s)
         self._fade(items)
         self._w += 1.0
         self._n += items
