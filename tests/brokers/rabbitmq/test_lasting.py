@@ -9,6 +9,8 @@ import pytest
 from forebay.brokers.rabbitmq import RabbitTransport, alive, line, session
 from forebay.conformance.hinting import bodies, received, same
 from forebay.errors import DeliveryUnavailableError
+from tests.brokers.rabbitmq.test_relay import relayed
+from tests.brokers.relay.test_relay import Worker, clock, submit, until
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(180)]
 WAIT_MAX_S = 60.0
@@ -208,3 +210,36 @@ def test_a_queue_that_answers_nobody_costs_no_channel_each_time_it_is_asked_abou
         assert len(connection.channels) == before
 
     life(rabbit, "dropped", body)
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_forged_and_doubled_messages_of_any_kind_are_thrown_away_and_run_nothing_twice(server, rabbit):
+    async def body(api, node):
+        await node.pause("echo", paused=True, now=clock.now())
+        jobs = await submit(api, 3)
+        await until(lambda: api.told().events["sent"] >= 3, api.told)
+        real = [api._signer.body("echo", job) for job in jobs for _ in range(5)]
+        forged = [
+            aio_pika.Message(b""),
+            aio_pika.Message(b"x" * (2 << 20)),
+            aio_pika.Message(b'{"more":' + b"[" * 990),
+            aio_pika.Message(b"\xff\xfe", content_encoding="gzip", content_type="application/json"),
+            aio_pika.Message(b"{}", headers={"x-delivery-count": "many", "deep": {"a": [{"b": None}]}}),
+            aio_pika.Message(
+                b"[]", priority=9, reply_to="nowhere", expiration=3_600, correlation_id="\u0416"
+            ),
+        ]
+        async with channel_of(rabbit) as channel:
+            for message in [*forged, *(aio_pika.Message(text) for text in real)]:
+                await channel.default_exchange.publish(message, routing_key="forged.echo")
+        worker = Worker(node)
+        await until(lambda: node.told().events["forged"] == len(forged), node.told)
+        await node.pause("echo", paused=False, now=clock.now())
+        await until(lambda: len(worker.done) >= len(jobs), node.told)
+        while await node._link.depth("echo"):
+            await asyncio.sleep(0.1)
+        assert sorted(worker.begun) == sorted(worker.done) == sorted(jobs), "each once"
+        assert not node.told().events["outages"]
+        await worker.stop()
+
+    relayed(server, rabbit, body, name="forged", prefix="forged")
