@@ -42,6 +42,7 @@ def test_a_job_is_submitted_watched_and_read(client):
     assert (job.status, job.state, job.done) == ("PENDING", "queued", False)
     assert (job.eta.p50_s, job.eta.p90_s, job.eta.position) == (41.0, 63.0, 12)
     assert job.result(timeout="10s") == {"a": 1}
+    assert (job.status, job.done) == ("COMPLETED", True)  # without another question
     assert job.refresh().done
 
 
@@ -266,6 +267,7 @@ def test_the_awaiting_client_has_the_same_verbs_and_does_the_same(basin):
             basin.scripts = ["drop"]
             job = await client.submit("echo", "hi")
             assert await job.result(timeout=30) == "hi"
+            assert job.done
             assert [x async for x in client.map("echo", items())] == list(range(30))
             assert {m.place async for m in client.map_as_completed("echo", "abc")} == {0, 1, 2}
             assert (await client.pause("echo"))["paused"] is True

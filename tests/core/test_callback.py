@@ -120,3 +120,12 @@ def test_an_address_that_a_name_led_to_is_refused(address):
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450:4001::1"])
 def test_a_global_address_is_taken(address):
     assert address_problem(ip_address(address), PUBLIC) is None
+
+
+@pytest.mark.parametrize("url", ["http://example.com/", "https://127.0.0.1/", "https://localhost/hook"])
+def test_who_tries_it_on_one_machine_is_told_which_setting_allows_that(url):
+    with pytest.raises(ValueError, match="webhooks_allow_private"):
+        read_callback(url, PUBLIC)
+    assert read_callback(url, PRIVATE)
+    with pytest.raises(ValueError, match=r"public address: [^()]*$"):  # no setting allows that
+        read_callback("https://169.254.169.254/", PRIVATE)

@@ -50,9 +50,10 @@ class AsyncJob(JobFacts):
         """Return the result, waiting up to `timeout` for it; a server restart in between does not matter.
 
         Raises JobFailedError when the job ended without one, NotFinishedError when time ran out: the job
-        goes on then.
+        goes on then. Keeps `view` up to date.
         """
-        return await self._client.result(self.job_id, timeout=timeout)
+        self.view = (await self._client.ended(self.job_id, timeout=timeout)).view
+        return await self._client.run(plans.outcome(self.view, self._client.terms))
 
     async def events(self, timeout: str | float = EVENTS_TIMEOUT) -> AsyncIterator[JobEvent]:
         """Yield what happens to the job, to its end; see `AsyncClient.events`. Keeps `view` up to date."""

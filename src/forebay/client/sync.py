@@ -51,9 +51,10 @@ class Job(JobFacts):
         """Return the result, waiting up to `timeout` for it; a server restart in between does not matter.
 
         Raises JobFailedError when the job ended without one, NotFinishedError when time ran out: the job
-        goes on then.
+        goes on then. Keeps `view` up to date.
         """
-        return self._client.result(self.job_id, timeout=timeout)
+        self.view = self._client.ended(self.job_id, timeout=timeout).view
+        return self._client.run(plans.outcome(self.view, self._client.terms))
 
     def events(self, timeout: str | float = EVENTS_TIMEOUT) -> Iterator[JobEvent]:
         """Yield what happens to the job, to its end; see `Client.events`. Keeps `view` up to date."""

@@ -13,6 +13,7 @@ URL_LENGTH_MAX = 2048
 Address = IPv4Address | IPv6Address
 
 _URL = re.compile(r"(https?)://([^/?#]*)([/?][^#]*)?", re.ASCII | re.IGNORECASE)
+_TESTS = " (for tests and intranets the server has the setting webhooks_allow_private)"
 _PRINTABLE = re.compile(r"[\x21-\x7e]+", re.ASCII)
 _IN_BRACKETS = re.compile(r"\[([0-9A-Fa-f:.]{2,45})\](?::([0-9]{1,5}))?", re.ASCII)
 _NAMED = re.compile(r"([A-Za-z0-9._-]{1,254})(?::([0-9]{1,5}))?", re.ASCII)
@@ -61,7 +62,7 @@ def read_callback(url: str, rules: CallbackRules) -> Callback:
     if "@" in authority:
         raise ValueError("must hold no user name or password")
     if scheme != "https" and not rules.allow_private:
-        raise ValueError("must begin with https://")
+        raise ValueError(f"must begin with https://{_TESTS}")
     host, port_text, address = _host(authority)
     port = _port(port_text, scheme)
     if not rules.allow_private and port not in rules.ports:
@@ -69,7 +70,7 @@ def read_callback(url: str, rules: CallbackRules) -> Callback:
         raise ValueError(f"must use port {told}")
     problem = _name_problem(host, rules) if address is None else address_problem(address, rules)
     if problem is not None:
-        raise ValueError(f"must lead to a public address: {problem}")
+        raise ValueError(f"must lead to a public address: {problem}{'' if rules.allow_private else _TESTS}")
     return Callback(scheme, host, port, target if target.startswith("/") else f"/{target}", address)
 
 
