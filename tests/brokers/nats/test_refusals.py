@@ -44,6 +44,7 @@ async def opened(url):
         "nats://u:hush@127.0.0.1:1?ca=file",
         "tls://u:hush@127.0.0.1:1?ca=/no/such/file",
         "nats://u:hush@a:1,:2",
+        "nats://u:hush@a:1,u:hush@b:2",
         "nats://",
         "nats:",
     ],

@@ -57,6 +57,10 @@ class Address(NamedTuple):
             raise ConfigError(UNREADABLE) from None
         if parts.scheme not in SCHEMES:
             raise ConfigError(f"broker: {parts.scheme[:20]}:// is not NATS")
+        if "@" in who and "," in who:  # else what stands before the second host would be taken for a password
+            raise ConfigError(
+                "broker: the URL names a user more than once; write nats://user:password@host,host"
+            )
         if len(servers) > SERVERS_MAX or parts.path.strip("/") or parts.fragment:
             raise ConfigError(UNREADABLE)
         for key, _ in query:
