@@ -1,6 +1,7 @@
 """Dialects at the door: keys, bodies, refusals, addresses, tensors."""
 
 import asyncio
+import json
 import math
 import struct
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from forebay.core.task import TaskSpec
 from forebay.server.dialects import is_dialect
+from forebay.server.dialects.batches import parts_of
 from forebay.server.dialects.inference import payloads_of
-from forebay.server.dialects.openai import last_text
 from forebay.server.dialects.replicate import payload_of, version_of
+from forebay.server.dialects.shapes import last_text
 from forebay.server.dialects.tensors import Tensor, of_value, read_binary, read_nested, write_binary
 from tests.server.doors import Caller, a_front, call, finish, kill, lease
 
@@ -292,3 +294,117 @@ def test_a_binary_head_that_lies_about_its_length_is_malformed():
             assert answer.status_code == 400 and "error" in answer.json()
 
     call(run)
+
+
+LINES = b"".join(
+    b'{"custom_id": "c-%d", "method": "POST", "url": "/v1/chat/completions", "body": '
+    b'{"model": "echo", "messages": [{"role": "user", "content": "n %d"}]}}\n' % (n, n)
+    for n in range(3)
+)
+
+
+async def uploaded(caller, data=LINES, purpose="batch"):
+    return await caller.post(
+        "/openai/v1/files", data={"purpose": purpose}, files={"file": ("in.jsonl", data)}
+    )
+
+
+async def begun(caller, file_id, endpoint="/v1/chat/completions"):
+    body = {
+        "input_file_id": file_id,
+        "endpoint": endpoint,
+        "completion_window": "24h",
+        "metadata": {"a": "b"},
+    }
+    return await caller.post("/openai/v1/batches", json=body)
+
+
+def test_a_batch_is_its_lines_as_jobs_and_its_output_their_results(tmp_path):
+    async def run(caller):
+        file = (await uploaded(caller)).json()
+        assert (file["bytes"], file["purpose"]) == (len(LINES), "batch")
+        assert (await caller.get(f"/openai/v1/files/{file['id']}/content")).content == LINES
+        batch = (await begun(caller, file["id"])).json()
+        assert batch["status"] == "in_progress" and batch["request_counts"] == {
+            "total": 3,
+            "completed": 0,
+            "failed": 0,
+        }
+        await finish(caller.front, output=b'{"choices": []}')
+        await kill(caller.front, code="boom")
+        await finish(caller.front, output=b'"x"')
+        done = (await caller.get(f"/openai/v1/batches/{batch['id']}")).json()
+        assert (done["status"], done["request_counts"]) == (
+            "completed",
+            {"total": 3, "completed": 2, "failed": 1},
+        )
+        assert done["metadata"] == {"a": "b"} and done["input_file_id"] == file["id"]
+        text = (await caller.get(f"/openai/v1/files/{done['output_file_id']}/content")).text
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert [row["custom_id"] for row in rows] == ["c-0", "c-1", "c-2"]
+        assert rows[0]["response"]["body"] == {"choices": []} and rows[1]["error"]["code"] == "boom"
+
+    call(run, blobs=tmp_path)
+
+
+def test_a_batch_is_cancelled_with_all_that_waits(tmp_path):
+    async def run(caller):
+        batch = (await begun(caller, (await uploaded(caller)).json()["id"])).json()
+        told = (await caller.post(f"/openai/v1/batches/{batch['id']}/cancel")).json()
+        assert told["status"] == "cancelled" and told["request_counts"]["failed"] == 3
+
+    call(run, blobs=tmp_path)
+
+
+def test_a_batch_that_does_not_fit_is_refused_whole(tmp_path):
+    async def run(caller):
+        answer = await begun(caller, (await uploaded(caller)).json()["id"])
+        assert (
+            answer.status_code == 429
+            and answer.headers["retry-after"]
+            and answer.json()["error"]["code"] == "queue_full"
+        )
+        jobs = (await caller.get("/v1/jobs")).json()["items"]
+        assert {job["status"] for job in jobs} == {"CANCELLED"}
+
+    call(run, blobs=tmp_path, jobs_max=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "1 to 50,000"),
+        (b"{", "line 1"),
+        (LINES + b'{"custom_id": "x"}', "line 4"),
+        (LINES.replace(b"echo", b"nope"), "no such task"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named_and_nothing_is_submitted(tmp_path, data, told):
+    async def run(caller):
+        answer = await begun(caller, (await uploaded(caller, data)).json()["id"])
+        assert answer.status_code in {400, 422} and told in answer.json()["error"]["message"]
+        assert (await caller.get("/v1/jobs")).json()["items"] == []
+
+    call(run, blobs=tmp_path)
+
+
+def test_other_uploads_files_and_batches_are_refused(tmp_path):
+    async def run(caller):
+        assert (await uploaded(caller, purpose="fine-tune")).status_code == 422
+        assert (await caller.post("/openai/v1/files", content=b"x")).status_code == 400
+        for path in ("files/file-zz", "files/x/content", "batches/batch_00", "batches/../jobs", "files"):
+            assert (await caller.get(f"/openai/v1/{path}")).status_code == 404
+
+    call(run, blobs=tmp_path)
+
+
+@given(st.binary(max_size=200))
+def test_an_upload_is_its_bytes_whatever_they_are(data):
+    head = b'--B\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--B\r\n'
+    head += b'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    if b"--B" not in data:
+        assert parts_of("multipart/form-data; boundary=B", head + data + b"\r\n--B--\r\n") == (
+            "a",
+            data,
+            "batch",
+        )

@@ -50,7 +50,7 @@ class Dialects:
             method = scope["method"]
             if path not in _OPEN:
                 admit()
-            raw = await body.read(self._front.settings.body_bytes_max) if method in {"POST", "PUT"} else b""
+            raw = await body.read(self._most(path)) if method in {"POST", "PUT"} else b""
             inner, heads = Inner(self._app, scope, receive), dict(scope["headers"])
             query = scope["query_string"].decode("latin-1")
             asked = Asked(self._front, inner, method, path[len(root) :], heads, query, raw)
@@ -68,6 +68,10 @@ class Dialects:
         text = said.body if said.body is not None else msgspec.json.encode(said.value)
         kind = JSON if said.kind is None else (b"content-type", said.kind)
         await answer(send, said.status, text, [kind, NO_STORE, *said.headers, *headers])
+
+    def _most(self, path: str) -> int:
+        settings = self._front.settings
+        return settings.payload_bytes_max if path == "/openai/v1/files" else settings.body_bytes_max
 
 
 def _refused(reply: Reply, problem: Callable[[int, dict[str, Any]], object]) -> tuple[Said, Headers]:

@@ -7,8 +7,18 @@ import msgspec
 
 from forebay.core.task import TaskSpec
 from forebay.errors import InvalidError, MethodError, NotFoundError
+from forebay.server.dialects import batches
 from forebay.server.dialects.inner import Reply
-from forebay.server.dialects.shapes import Asked, Said, list_of, many_of, object_of, takes_object, text_of
+from forebay.server.dialects.shapes import (
+    Asked,
+    Said,
+    last_text,
+    list_of,
+    many_of,
+    object_of,
+    takes_object,
+    text_of,
+)
 
 INPUTS_MAX: Final = 2_048  # of one call for embeddings, as theirs
 _TYPES: Final = {
@@ -31,6 +41,8 @@ async def handle(asked: Asked) -> Said | Reply:
             return await _complete(asked)
         case "POST", "/v1/embeddings":
             return await _embed(asked)
+        case _, path if path.startswith(("/v1/files", "/v1/batches")):
+            return await batches.handle(asked)
         case "GET", "/v1/models":
             return Said({"object": "list", "data": [_model(name) for name in asked.front.tasks]})
         case "GET", path if path.startswith("/v1/models/"):
@@ -93,20 +105,6 @@ async def _predict(asked: Asked, spec: TaskSpec, payload: object, body: dict[str
     if tier is not None and b"forebay-priority" not in asked.heads:
         headers.append((b"forebay-priority", tier.encode()))
     return await asked.inner.call("POST", f"/v1/predict/{spec.name}", payload, headers=headers)
-
-
-def last_text(messages: list[Any]) -> str:
-    """Return what the last message says, for a task that takes a text. Raises InvalidError."""
-    last = messages[-1]
-    content: object = object_of(last).get("content")
-    parts = list_of(content)
-    if parts:
-        content = "".join(str(object_of(part).get("text", "")) for part in parts)
-    if not isinstance(content, str):
-        raise InvalidError(
-            "the last message has no text", errors=(("messages", "the last one must have a text"),)
-        )
-    return content
 
 
 def _completion(asked: Asked, spec: TaskSpec, output: object) -> dict[str, Any]:

@@ -85,6 +85,20 @@ def schema_of(spec: TaskSpec) -> Mapping[str, Any]:
     return schema if name == place else object_of(object_of(schema.get("$defs")).get(name))
 
 
+def last_text(messages: object) -> str:
+    """Return what the last message says, for a task that takes a text. Raises InvalidError."""
+    last = (list_of(messages) or [None])[-1]
+    content: object = object_of(last).get("content")
+    parts = list_of(content)
+    if parts:
+        content = "".join(str(object_of(part).get("text", "")) for part in parts)
+    if not isinstance(content, str):
+        raise InvalidError(
+            "the last message has no text", errors=(("messages", "the last one must have a text"),)
+        )
+    return content
+
+
 def text_of(value: object, name: str) -> str:
     """Return a field that must be a text that is not empty. Raises InvalidError."""
     if not isinstance(value, str) or not value:
