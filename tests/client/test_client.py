@@ -85,6 +85,15 @@ def test_events_that_are_none_are_not_waited_for_byte_by_byte(basin):
         asyncio.run(awaited())
 
 
+def test_what_was_removed_by_a_try_whose_answer_was_lost_is_removed(basin, client):
+    basin.letters = {"dead-0": {"job_id": "dead-0"}}
+    basin.scripts = ["drop"]
+    client.purge("dead-0")
+    assert not basin.letters and len(basin.paths("DELETE", "/v1/dead-letters")) == 2
+    with pytest.raises(NotFoundError):
+        client.purge("dead-0")
+
+
 def test_should_not_retry_is_obeyed(basin, client):
     basin.scripts = [(503, {"x-should-retry": "false"}, problem(503, "draining")[1])]
     with pytest.raises(Exception, match="draining"):
