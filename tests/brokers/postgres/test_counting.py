@@ -5,6 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
+from forebay.brokers.postgres.schema import STEPS
 from forebay.brokers.postgres.store import SELECT_TALLIES
 from tests.brokers.shared.sharing import a_job, clock, finish, lease, shared
 
@@ -65,3 +66,27 @@ def test_a_place_in_a_long_line_is_counted_near_its_ends_and_estimated_between(s
         assert set(about[5:-5]) == {21}
 
     shared(server, "long_line", body, count=1)
+
+
+def test_a_store_of_the_version_before_its_sums_were_noted_is_counted_on(server):
+    name, before = "counted_on", "".join(STEPS[:5]).replace("SCHEMA.", '"counted_on".')
+    a_row = (
+        "INSERT INTO jobs (id, task, payload, created_at, run_at, priority, attempts_max, tenant, body_hash,"
+        " metadata, version, cache_s, state, ready_at, size) SELECT gen_random_uuid(), 'echo', '1', 1, 1, 5, 3,"
+        " '', '', '', '', 0, 1, 1, 1 FROM generate_series(1, 7)"
+    )
+    server.drop(name)
+    server.sql(f"CREATE SCHEMA {name}", f"SET search_path TO {name}", "CREATE TABLE meta (version int4 NOT NULL)",
+               "INSERT INTO meta VALUES (5)", before, a_row, "UPDATE jobs SET priority = 4")  # fmt: skip
+
+    async def run():
+        broker = await server.broker(name, clock)
+        try:
+            assert (await broker.depth("echo", now=clock.now())).queued == 7
+            assert len(await lease(broker, limit=5)) == 5
+            assert (await broker.depth("echo", now=clock.now()))[:1] == (2,)
+        finally:
+            await broker.close()
+
+    asyncio.run(run())
+    server.check_counts(name)
