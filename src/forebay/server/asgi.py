@@ -1,6 +1,6 @@
 """Door: the one ASGI application. Hot routes are plain ASGI; everything else goes to FastAPI behind it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
@@ -23,7 +23,7 @@ from forebay.server.bulk import Bulk
 from forebay.server.caller import LOCAL, set_caller
 from forebay.server.cold import cold_routes
 from forebay.server.deciding import Decider
-from forebay.server.dialects import Dialects, is_dialect
+from forebay.server.dialects import is_dialect
 from forebay.server.events import Events
 from forebay.server.front import Front
 from forebay.server.hatch import Hatch
@@ -40,6 +40,9 @@ from forebay.server.streams import FrameDoor
 from forebay.server.submit import Submitter
 from forebay.server.waiters import Waiters
 from forebay.server.way_in import WayIn
+
+if TYPE_CHECKING:
+    from forebay.server.dialects.desk import Dialects
 
 _JOBS = "/v1/jobs"
 _PREDICT = "/v1/predict/"
@@ -87,7 +90,7 @@ class Door:
         self._shower = Shower(front, pressure, self.waiters, self._blobs)
         self._pressure = pressure
         self._events = events
-        self._dialects = Dialects(front, self)
+        self._dialects: Dialects | None = None
         self._cold: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,6 +153,10 @@ class Door:
                 asked = {**scope, "path": _JOBS, "method": method}
                 self._watchman.admit(asked, heads, now=self.front.clock.now())
 
+        if self._dialects is None:
+            from forebay.server.dialects.desk import Dialects
+
+            self._dialects = Dialects(self.front, self)
         await self._dialects.answer(scope, body, receive, started.send, admit)
 
     async def answer_ended(self, ended: Ended, heads: Heads, scope: Scope, send: Send) -> None:

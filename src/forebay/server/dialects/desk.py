@@ -15,15 +15,8 @@ from forebay.server.front import Front
 from forebay.server.problems import problem_body, problem_headers
 from forebay.server.whole import CLOSE
 
-_ROOTS: Final = ("/openai", "/replicate", "/v2")
-_BELOW: Final = tuple(f"{one}/" for one in _ROOTS)
 _OPEN: Final = frozenset({"/v2", "/v2/health/live", "/v2/health/ready"})  # as /healthz and /readyz are
 _MADE_NEW: Final = frozenset({b"content-length", b"content-type"})
-
-
-def is_dialect(path: str) -> bool:
-    """Say whether an address belongs to a dialect."""
-    return path.startswith(_BELOW) or path in _ROOTS
 
 
 class Dialects:
