@@ -170,3 +170,43 @@ def test_every_package_has_its_sentence_in_the_code_map():
 def test_the_runtime_needs_twelve_packages_and_no_more():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert len(project["dependencies"]) <= 12
+
+
+def _inside(node):
+    """Every node of a function but for those of functions within it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _inside(child)
+
+
+def _is_endless(loop):
+    """Whether nothing but an error ends it. A `break` in a loop within it ends that one."""
+    if not (isinstance(loop.test, ast.Constant) and loop.test.value is True):
+        return False
+    within = list(_inside(loop))
+    inner = {
+        leaf for one in within if isinstance(one, ast.For | ast.AsyncFor | ast.While) for leaf in _inside(one)
+    }
+    return not any(
+        isinstance(one, ast.Return) or (isinstance(one, ast.Break) and one not in inner) for one in within
+    )
+
+
+def test_an_endless_loop_goes_on_after_what_nobody_thought_of():
+    waits_alone = {"_listen_once"}  # its caller begins anew
+    found = []
+    for path in MODULES:
+        if path.parts[len(PACKAGE.parts)] in {"cli", "client", "child"}:  # whoever asked sees the error
+            continue
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.AsyncFunctionDef) or function.name in waits_alone:
+                continue
+            for loop in _inside(function):
+                if isinstance(loop, ast.While) and _is_endless(loop):
+                    catches = [one.type for one in _inside(loop) if isinstance(one, ast.ExceptHandler)]
+                    if not any(isinstance(one, ast.Name) and one.id == "Exception" for one in catches):
+                        found.append(
+                            f"{path.relative_to(ROOT)}:{loop.lineno}: let forebay.loops.goes_on turn it"
+                        )
+    assert found == []

@@ -1,5 +1,6 @@
 """The watch over alerts: what it reads, logs and shows."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,31 @@ def test_a_process_that_only_works_tells_nothing_of_queues(of_queues):
     fires = {one.alert.name for one in lookout.alarms.firing()} - {"disk_nearly_full", "cpu_throttled"}
     assert fires == ({"queue_nearly_full"} if of_queues else set())
     assert "inference_alert_firing" in {family.name for family in lookout.families()}
+
+
+def test_a_look_that_fails_is_told_and_the_next_ones_go_on(monkeypatch):
+    monkeypatch.setattr("forebay.loops.PAUSE_S", 0.0)
+
+    async def run():
+        told, fails, looked = [], True, asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+
+        def read():
+            if fails:
+                raise RuntimeError("odd")
+            looked.set()
+            return {}
+
+        watch = AlarmWatch(read, HandClock(), Log())
+        watch.start()
+        try:
+            async with asyncio.timeout(10):
+                while not told:
+                    await asyncio.sleep(0)
+                fails = False
+                await looked.wait()
+            assert set(told) == {"failed to look for alerts"}
+        finally:
+            await watch.close()
+
+    asyncio.run(run())

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from forebay.core.blobs import CHANCE_BYTES, BlobInfo, belongs, created_at, is_id, new_id
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 from forebay.ports.blobs import BlobStore, BlobWriter
 from forebay.ports.clock import Clock
 
@@ -113,7 +114,7 @@ class Keeper:
 
     def start(self) -> None:
         """Sweep again and again until `close`."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, "sweep blobs"))
 
     async def close(self) -> None:
         """Stop. Twice is harmless."""
@@ -151,13 +152,12 @@ class Keeper:
         return gone
 
     async def _run(self) -> None:
-        while True:
-            await self._clock.sleep(min(SWEEP_S, self.grace_s))
-            try:
-                await self.sweep()
-            except ForebayError as error:
-                if self._on_failure is not None:
-                    self._on_failure("sweep of blobs", error)
+        await self._clock.sleep(min(SWEEP_S, self.grace_s))
+        try:
+            await self.sweep()
+        except ForebayError as error:
+            if self._on_failure is not None:
+                self._on_failure("sweep of blobs", error)
 
 
 def _some(ids: Iterator[str], count: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from forebay.core import settle
 from forebay.core.job import JobError
 from forebay.errors import ForebayError, StoreBrokenError
+from forebay.loops import tell
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 
@@ -80,6 +81,9 @@ class Janitor:
                 return
             except ForebayError as error:
                 self._report(error)
+                wait_s = FAILURE_WAIT_S
+            except Exception as error:
+                tell("sweep the store", error)
                 wait_s = FAILURE_WAIT_S
             await self._clock.sleep(wait_s)
 

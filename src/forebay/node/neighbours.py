@@ -10,6 +10,7 @@ import msgspec
 from forebay.core.estimator import Estimator
 from forebay.core.scaling import deletion_cost
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 from forebay.ports.clock import Clock
 from forebay.ports.nodes import Nodes
 
@@ -125,7 +126,7 @@ class Neighbours:
         """Look once, so that the first question about the others has an answer, and begin."""
         if self._nodes is not None:
             await self.turn()
-            self._loop = asyncio.ensure_future(self._run())
+            self._loop = asyncio.ensure_future(goes_on(self._run, "look for other nodes"))
 
     async def close(self) -> None:
         """Stop, and have the others forget us. Twice is harmless."""
@@ -169,9 +170,8 @@ class Neighbours:
             self._on_heard(self.others)
 
     async def _run(self) -> None:
-        while True:
-            await self._clock.sleep(TELL_S)
-            await self.turn()
+        await self._clock.sleep(TELL_S)
+        await self.turn()
 
     def _failed(self, error: BaseException) -> None:
         if self._on_failure is not None:

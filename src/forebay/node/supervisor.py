@@ -8,6 +8,7 @@ from typing import Any
 from forebay.core.job import JobError, Lease
 from forebay.core.replicas import Traces
 from forebay.core.restart import RestartPolicy
+from forebay.loops import goes_on
 from forebay.node.breakers import InnerBreakers
 from forebay.node.death import Death, OomCounter
 from forebay.node.frames import Breakers, Checkpoints, FrameError, ItemResult, Parts, Ready, RunItem
@@ -111,12 +112,13 @@ class Supervisor:
         if self._scaling is not None:
             for slot in self.slots[self._scaling.replicas :]:
                 slot.parked, slot.state = True, "parked"
-            self._spawn(self._scale(self._scaling))
+            scaling = self._scaling
+            self._spawn(goes_on(lambda: self._scale(scaling), "have as many workers as are needed"))
         for slot in self.slots:
             if not slot.parked:
                 self._spawn(self._start(slot, 0.0))
         if self._memory_max_b is not None:
-            self._spawn(self._watch_memory())
+            self._spawn(goes_on(self._watch_memory, "look at the memory of workers"))
 
     def drain(self) -> None:
         """Start no child any more, and end those that still load: nothing new will run. Twice is harmless."""
@@ -236,16 +238,15 @@ class Supervisor:
 
     async def _scale(self, scaling: Scaling) -> None:
         """Have as many children as the work needs, now and again."""
-        while True:
-            await self._clock.sleep(LOOK_S)
-            scaling.look(self.slots)
-            for slot in scaling.to_end(self.slots):
-                self._park(slot)
-            parked = [slot for slot in self.slots if slot.parked]
-            for slot in parked[: max(0, scaling.replicas - len(self.slots) + len(parked))]:
-                slot.parked = False
-                if slot.state == "parked":  # else the child in it, or the one to come, is on its way
-                    self._spawn(self._start(slot, 0.0))
+        await self._clock.sleep(LOOK_S)
+        scaling.look(self.slots)
+        for slot in scaling.to_end(self.slots):
+            self._park(slot)
+        parked = [slot for slot in self.slots if slot.parked]
+        for slot in parked[: max(0, scaling.replicas - len(self.slots) + len(parked))]:
+            slot.parked = False
+            if slot.state == "parked":  # else the child in it, or the one to come, is on its way
+                self._spawn(self._start(slot, 0.0))
 
     def _park(self, slot: Slot) -> None:
         """Want no child here: one that serves ends when it is empty."""
@@ -261,15 +262,14 @@ class Supervisor:
     async def _watch_memory(self) -> None:
         """Retire one child at a time when it has grown too large; its successor starts when it is gone."""
         assert self._memory_max_b is not None
-        while True:
-            await self._clock.sleep(WATCH_S)
-            wanted = [slot for slot in self.slots if not slot.parked]
-            if any(slot.state != "ready" for slot in wanted):
-                continue
-            for slot in wanted:
-                if slot.replica is not None and slot.replica.memory_b() > self._memory_max_b:
-                    self.lane.retire(slot.number)
-                    break
+        await self._clock.sleep(WATCH_S)
+        wanted = [slot for slot in self.slots if not slot.parked]
+        if any(slot.state != "ready" for slot in wanted):
+            return
+        for slot in wanted:
+            if slot.replica is not None and slot.replica.memory_b() > self._memory_max_b:
+                self.lane.retire(slot.number)
+                break
 
     def _count_restart(self, reason: str, **facts: object) -> None:
         if self._on_restart is not None:

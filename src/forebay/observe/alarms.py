@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from forebay.core.alerting import MACHINE, Alarms, Change, Firing, Severity, Signal, Signals, task_signals
 from forebay.core.job import Depth
+from forebay.loops import goes_on
 from forebay.observe.machine import MachineMeters
 from forebay.observe.meters import Meters
 from forebay.ports.clock import Clock
@@ -29,7 +30,7 @@ class AlarmWatch:
 
     def start(self) -> None:
         """Begin."""
-        self._loop = asyncio.ensure_future(self._run())
+        self._loop = asyncio.ensure_future(goes_on(self._run, "look for alerts"))
 
     async def close(self) -> None:
         """Stop; twice is harmless."""
@@ -70,9 +71,8 @@ class AlarmWatch:
         say("alert", **facts, says=one.text, look=one.alert.look)
 
     async def _run(self) -> None:
-        while True:
-            self.look()
-            await self._clock.sleep(LOOK_S)
+        self.look()
+        await self._clock.sleep(LOOK_S)
 
 
 class Readings:

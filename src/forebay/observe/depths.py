@@ -7,6 +7,7 @@ from typing import Final
 
 from forebay.core.job import Depth
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 
@@ -26,7 +27,7 @@ class Depths:
     def start(self) -> None:
         """Begin to read, where nothing else will do."""
         if not all(name in self._at_once() for name in self._tasks):
-            self._loop = asyncio.ensure_future(self._run())
+            self._loop = asyncio.ensure_future(goes_on(self._run, "read the depths of queues"))
 
     async def close(self) -> None:
         """Stop; twice is harmless."""
@@ -51,6 +52,5 @@ class Depths:
         return {name: depth for name, depth in depths.items() if depth is not None}
 
     async def _run(self) -> None:
-        while True:
-            await self.read()
-            await self._clock.sleep(READ_S)
+        await self.read()
+        await self._clock.sleep(READ_S)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from forebay.core.peak import Peak
+from forebay.loops import goes_on
 from forebay.ports.broker import Doorbell, Load
 from forebay.ports.clock import Clock
 
@@ -40,7 +41,7 @@ class DepthSampler:
     def start(self) -> None:
         """Begin."""
         self._unhang = self._loads.on_work(lambda _: self._rung.set())
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(goes_on(self._run, "sample what waits"))
 
     async def close(self) -> None:
         """Stop; twice is harmless."""
@@ -61,11 +62,10 @@ class DepthSampler:
         return waits
 
     async def _run(self) -> None:
-        while True:
-            self._rung.clear()
-            waits = self.sample()
-            await self._clock.sleep(SAMPLE_S)
-            if not waits and not self._rung.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(REST_S):
-                        await self._rung.wait()
+        self._rung.clear()
+        waits = self.sample()
+        await self._clock.sleep(SAMPLE_S)
+        if not waits and not self._rung.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REST_S):
+                    await self._rung.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 from forebay.config import Settings
 from forebay.errors import ConfigError
 from forebay.keys import read_ring
+from forebay.loops import goes_on
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.server.access import Watchman
@@ -36,7 +37,7 @@ class KeysWatch:
         self._broker = broker
         self._took_effect()
         if self._file is not None:
-            self._task = asyncio.ensure_future(self._watch())
+            self._task = asyncio.ensure_future(goes_on(self._watch, "look at the keys file"))
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def stop(self) -> None:
@@ -68,10 +69,9 @@ class KeysWatch:
             self._log.warning("api_keys_weak", keys=weak, hint="make them with: forebay keys new")
 
     async def _watch(self) -> None:
-        while True:
-            await self._clock.sleep(LOOK_S)
-            if self._mark() != self._seen:
-                self.reload()
+        await self._clock.sleep(LOOK_S)
+        if self._mark() != self._seen:
+            self.reload()
 
     def _mark(self) -> tuple[int, int, int] | None:
         if self._file is None:

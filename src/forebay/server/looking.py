@@ -6,6 +6,7 @@ from typing import Any
 
 from uvicorn.server import ServerState
 
+from forebay.loops import goes_on
 from forebay.server.front import Front
 from forebay.server.guard import GuardedProtocol
 
@@ -26,6 +27,9 @@ def look_at(
 async def watch(state: ServerState, front: Front) -> None:
     """Look once a second, for ever."""
     loop = asyncio.get_running_loop()
-    while True:
+
+    async def turn() -> None:
         await front.clock.sleep(LOOK_S)
         look_at(state.connections, now=loop.time(), reached=front.meters.bound_reached)
+
+    await goes_on(turn, "look at connections")

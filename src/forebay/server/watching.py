@@ -13,6 +13,7 @@ import msgspec
 from forebay.core.estimator import Eta
 from forebay.core.job import JobRecord
 from forebay.core.lifecycle import FINAL, STATUS, State
+from forebay.loops import goes_on
 from forebay.ports.broker import Change
 from forebay.server.channel import Channel, Stood, ToldEta, event_text
 from forebay.server.eta import place
@@ -50,7 +51,7 @@ class Watch:
         """Listen: there is a reader."""
         if self._unsubscribe is None:
             self._unsubscribe = self._front.broker.on_change(self._heard)
-            self._ticking = asyncio.ensure_future(self._tick())
+            self._ticking = asyncio.ensure_future(goes_on(self._tick, "look at jobs that are watched"))
 
     def rest(self) -> None:
         """Stop listening when there is no reader: the engine need not name every change then."""
@@ -88,19 +89,18 @@ class Watch:
 
     async def _tick(self) -> None:
         clock = self._front.clock
-        while True:
-            await clock.sleep(TICK_S)
-            now = clock.now()
-            watched = [one for one in self._hub.channels.values() if one.readers and not one.ended]
-            watched.sort(key=lambda channel: channel.looked_at)
-            for at in range(0, min(len(watched), LOOKS_MAX), LOOKS_AT_ONCE):
-                await self._look_at(watched[at : at + LOOKS_AT_ONCE], eta=True)
-            for channel in list(self._hub.channels.values()):
-                for reader in list(channel.readers):
-                    stands = self._front.watchman.stands(reader.who, now=now)
-                    if now - reader.wrote_at >= HEARTBEAT_S or not stands:
-                        reader.ring()
-            self._hub.expire()
+        await clock.sleep(TICK_S)
+        now = clock.now()
+        watched = [one for one in self._hub.channels.values() if one.readers and not one.ended]
+        watched.sort(key=lambda channel: channel.looked_at)
+        for at in range(0, min(len(watched), LOOKS_MAX), LOOKS_AT_ONCE):
+            await self._look_at(watched[at : at + LOOKS_AT_ONCE], eta=True)
+        for channel in list(self._hub.channels.values()):
+            for reader in list(channel.readers):
+                stands = self._front.watchman.stands(reader.who, now=now)
+                if now - reader.wrote_at >= HEARTBEAT_S or not stands:
+                    reader.ring()
+        self._hub.expire()
 
     async def _look_at(self, channels: Iterable[Channel], *, eta: bool) -> None:
         found = await asyncio.gather(*(self._look(one, eta=eta) for one in channels), return_exceptions=True)

@@ -13,6 +13,7 @@ from forebay.core.delivering import DeliveryPolicy, Endpoints, after_try
 from forebay.core.job import JobRecord
 from forebay.core.outbox import Delivery, DeliveryState, DeliveryStep, Try, endpoint_of
 from forebay.errors import ForebayError, StoreBrokenError
+from forebay.loops import tell
 from forebay.ports.broker import Broker
 from forebay.ports.clock import Clock
 from forebay.webhooks.post import Posted
@@ -125,6 +126,9 @@ class Sender:
                 return  # the process is about to end
             except ForebayError as error:
                 self._log.warning("webhooks_not_claimed", error=str(error))
+                await self._clock.sleep(FAILURE_WAIT_S)
+            except Exception as error:
+                tell("claim webhooks that are due", error)
                 await self._clock.sleep(FAILURE_WAIT_S)
 
     async def _begin(self) -> int:

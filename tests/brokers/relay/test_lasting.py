@@ -5,13 +5,13 @@ import contextlib
 
 import pytest
 
+from forebay import loops
 from forebay.brokers.relay import MemoryHub, MemoryTransport, Relay
 from forebay.brokers.relay import link as link_module
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
 from forebay.brokers.relay.receiver import Receiver
 from forebay.brokers.relay.sender import Sender
-from forebay.brokers.shared import loops
 from forebay.clock import SystemClock
 from forebay.core import relay as core
 

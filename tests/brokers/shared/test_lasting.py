@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from forebay import loops
 from forebay.brokers.postgres.connections import CONNECTIONS_MAX, KEPT
-from forebay.brokers.shared import loops
 from forebay.clock import SystemClock
 from forebay.core.job import Claim, Hold
 from tests.brokers.shared.sharing import WAIT_MAX_S, a_job

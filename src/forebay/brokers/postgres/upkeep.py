@@ -11,9 +11,9 @@ from forebay.brokers.postgres.outbox import SELECT_DUE, PostgresOutbox
 from forebay.brokers.postgres.schema import COUNTED_SQL
 from forebay.brokers.postgres.store import Store, Tx
 from forebay.brokers.shared.committer import Committer
-from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError, StoreUnavailableError
+from forebay.loops import goes_on
 
 LOOK_S: Final = 1.0
 DIFFERENCES_MAX: Final = 400  # rows of tallies; past it they are summed up

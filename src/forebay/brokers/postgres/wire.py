@@ -13,10 +13,10 @@ from typing import Any, Final
 from forebay.brokers.postgres.address import psycopg_module
 from forebay.brokers.postgres.connections import Connections
 from forebay.brokers.postgres.intake import served_number
-from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.messages import messages_of, news_in
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 
 LISTEN_AGAIN_S: Final = 1.0  # after a listener's connection went away
 LISTEN_EACH_S: Final = 30.0  # one wait for messages: a closed connection is noticed by then at the latest

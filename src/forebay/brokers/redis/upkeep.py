@@ -10,9 +10,9 @@ from forebay.brokers.redis.gauge import CountsGauge
 from forebay.brokers.redis.outbox import RedisOutbox
 from forebay.brokers.redis.store import Tx, line_of, pairs
 from forebay.brokers.shared.committer import Committer
-from forebay.brokers.shared.loops import goes_on
 from forebay.brokers.shared.news import News
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 
 LOOK_S: Final = 1.0
 

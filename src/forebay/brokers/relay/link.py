@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from forebay.brokers.shared.loops import tell
 from forebay.errors import DeliveryUnavailableError
+from forebay.loops import tell
 from forebay.ports.transport import Hint, Traits, Transport
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
-from forebay.brokers.shared.loops import goes_on, tell
 from forebay.core.relay import BACK_S, Gap, Line, Take
 from forebay.errors import DeliveryUnavailableError, ForebayError
+from forebay.loops import goes_on, tell
 from forebay.ports.clock import Clock
 from forebay.ports.hinted import Hinted
 from forebay.ports.transport import Hint

@@ -8,8 +8,8 @@ from typing import Final
 from forebay.brokers.relay.link import Link
 from forebay.brokers.relay.receiver import Receiver
 from forebay.brokers.relay.sender import Sender
-from forebay.brokers.shared.loops import goes_on
 from forebay.errors import ForebayError
+from forebay.loops import goes_on
 from forebay.ports.broker import Broker, Load
 from forebay.ports.clock import Clock
 from forebay.ports.hinted import Hinted

@@ -7,9 +7,9 @@ from typing import Final
 
 from forebay.brokers.relay.hints import Signer
 from forebay.brokers.relay.link import Link
-from forebay.brokers.shared.loops import goes_on
 from forebay.core.relay import SENT_MAX, Pending, Unannounced
 from forebay.errors import DeliveryUnavailableError
+from forebay.loops import goes_on
 from forebay.ports.clock import Clock
 
 BURIED_MAX: Final = 1_000  # dead letters that wait to be told; the store has them anyway
