@@ -1,6 +1,5 @@
 """How PostgreSQL goes about what it is asked: a table that grew since its statistics were taken misleads nobody."""
 
-import psycopg
 import pytest
 
 from forebay.core.fairness import Share
@@ -11,20 +10,6 @@ pytestmark = pytest.mark.engines
 
 NAMED = ("::uuid", "id = ANY(%s")  # a statement that says which jobs it is about
 GOOD = {"jobs_pkey", "jobs_chains", "jobs_chained"}
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """Every statement with its parameters, as the driver got it."""
-    kept = {}
-    execute = psycopg.AsyncCursor.execute
-
-    async def noting(self, query, params=None, **more):
-        kept.setdefault(query, params)
-        return await execute(self, query, params, **more)
-
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noting)
-    return kept
 
 
 def test_what_names_its_jobs_goes_to_them_by_their_ids_and_not_along_all_that_run_or_wait(server, asked):

@@ -33,20 +33,6 @@ FILL = (
 )
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """Every statement with its parameters, as the driver got it."""
-    kept = {}
-    execute = psycopg.AsyncCursor.execute
-
-    async def noting(self, query, params=None, **more):
-        kept.setdefault(query, params)
-        return await execute(self, query, params, **more)
-
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noting)
-    return kept
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_no_statement_goes_through_all_jobs(server, asked, moment):
     then, now = MOMENTS[moment]
