@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from uuid import uuid4
@@ -121,7 +121,7 @@ class Trial:
         try:
             time.sleep(lasts_s)
         finally:
-            with _gone():
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         began = time.monotonic()
         return Hit(
@@ -225,14 +225,6 @@ def is_worker(pid: int) -> bool:
         return CHILD in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-@contextmanager
-def _gone() -> "Generator[None]":
-    try:
-        yield
-    except ProcessLookupError:
-        return
 
 
 @contextmanager
